@@ -200,7 +200,7 @@ def run(
       Main output files, the internal report first.
 
     Raises:
-      OutputError: The release is sealed, with other settings.
+      OutputError: The release is finalized, with other settings.
     """
     if resolved.plan.is_elsewhere:
         return run_solving(resolved, reporter, tasks)
@@ -245,8 +245,8 @@ def resume(
       Main output files; empty if the run was complete, or with `check`.
 
     Raises:
-      OutputError: The release is sealed, with other settings; or a dataset is damaged that cannot
-        be rebuilt, or with `check` any dataset.
+      OutputError: The release is finalized, with other settings; or a dataset is damaged that
+        cannot be rebuilt, or with `check` any dataset.
     """
     require_runnable(resolved)
     refuse_finalized(resolved)
@@ -299,13 +299,13 @@ def run_measuring(
 
 
 def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
-    """Make a sealed release, or a named solution, from published measurements.
+    """Make a finalized release, or a named solution, from published measurements.
 
     Returns:
       Main output files.
 
     Raises:
-      OutputError: The release is sealed, with other settings.
+      OutputError: The release is finalized, with other settings.
     """
     require_runnable(resolved)
     refuse_finalized(resolved)

@@ -84,7 +84,7 @@ def _listed(
 
 
 def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
-    """The groups of the strata by label.
+    """Return the groups of the strata by label.
 
     Raises:
       SchemaError: They overlap.
@@ -107,7 +107,7 @@ def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
 
 
 def planned_parts(strategy: Strategy) -> dict[str, tuple[QueryShare, ...]]:
-    """What of a strategy was planned: by geolevel, or by geolevel and stratum."""
+    """Return the planned parts of a strategy, by geolevel or by geolevel and stratum."""
     return {
         _part(part.geolevel, stratum.group if stratum is not None else None): part.queries
         for level in range(len(strategy.levels))
@@ -121,7 +121,7 @@ def _part(geolevel: str, group: Group | None) -> str:
 
 
 def planned_workload(path: Place, geolevel: str) -> WorkloadConfig | None:
-    """What a geolevel of an allocation file is planned for; None if its queries are listed.
+    """Return the workload for which a geolevel is planned; None if its queries are listed.
 
     Raises:
       ConfigError: The file cannot be used.
@@ -249,7 +249,7 @@ def read_frozen(path: Place, digest: str) -> dict[str, tuple[QueryShare, ...]]:
 
 
 def _described(share: QueryShare, factors: dict[str, int]) -> dict[str, Any]:
-    """One query; equal factors are written once, and numbered in `factors`."""
+    """Describe one query; equal factors are stored once, and numbered in `factors`."""
     numbers = []
     for factor in share.query.factors:
         text = json.dumps({"labels": list(factor.labels), "matrix": factor.matrix.tolist()})

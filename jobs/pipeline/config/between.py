@@ -68,7 +68,7 @@ def tied_products(
 
 
 def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, CrossProductConstraint]:
-    """The product that a constraint binds, the later of the two, and the constraint."""
+    """Return the later product of a constraint, which it binds, and the constraint."""
     order = [*plans]
     for name, side in (("left", entry.left), ("right", entry.right)):
         refuse_unknown(f"{name}.product", "is unknown", [side.product], order)
@@ -105,7 +105,7 @@ def _tied(
     stated: Sequence[tuple[BetweenConfig, CrossProductConstraint]],
     plans: Mapping[str, Plan],
 ) -> dict[str, Plan]:
-    """The plans with the ties of a product, and what its exact answers demand of others."""
+    """Return the plans with the constraints of a product, and the demands of its exact answers."""
     plan, order = plans[later], [*plans]
     geolevels, levels = {entry.geolevel for entry, _ in stated}, plan.spine.levels
     refuse_off_spine(
@@ -199,7 +199,7 @@ def _hints_of(later: str, plan: Plan, ties: CrossProductConstraints) -> dict[str
 
 
 def _telling(plan: Plan, ties: CrossProductConstraints) -> Query | None:
-    """The smallest query of the product that tells its types apart and is estimated."""
+    """Return the smallest estimated query of the product that distinguishes its types."""
     cells, types = np.arange(plan.schema.size), ties.query.codes
     terms = plan_terms(plan)
     names = {query.name: query for level in plan.levels for query in level.queries}
@@ -242,7 +242,7 @@ class Joining:
 
 
 def joined_settings(config: JoinedConfig) -> dict[str, object]:
-    """What joined microdata of the same counts follow from, as JSON values."""
+    """Return the settings on which joined microdata depend, as JSON values."""
     settings = config.model_dump(mode="json", exclude={"file_formats"})
     return dict(as_hashed(Kind.CENSUS, settings, "products.*.output.joined"))
 

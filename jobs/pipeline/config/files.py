@@ -65,7 +65,7 @@ def read_run_file(path: Place) -> RunConfig:
 
 
 def is_survey(path: Path) -> bool:
-    """Whether a run file says that it is one of a survey.
+    """Return whether a run file is one of a survey.
 
     Raises:
       ConfigError: It cannot be read.
@@ -93,7 +93,7 @@ def _validated(path: Place, document: dict[Any, Any], model: type[ModelT]) -> Mo
 
 
 def absolute(config: ModelT, folder: Place) -> ModelT:
-    """A run with all its paths absolute.
+    """Return a run with all its paths absolute.
 
     Args:
       config: The run, paths as written.
@@ -111,7 +111,7 @@ def absolute(config: ModelT, folder: Place) -> ModelT:
 
 
 def with_places(value: Any, change: Callable[[str, Place], Place], key: str = "") -> Any:  # noqa: ANN401 - whatever a model holds
-    """A document with other paths, each made of its key and what it was."""
+    """Return a document with other paths, computed from key and old path."""
     if isinstance(value, Path | StoredPlace):
         return change(key, value)
     if isinstance(value, BaseModel):
@@ -127,7 +127,7 @@ def with_places(value: Any, change: Callable[[str, Place], Place], key: str = ""
 
 
 def without_inputs(config: ModelT) -> ModelT:
-    """The run file of a release without the folders of public inputs, which no reader opens.
+    """Return the run file of a release without the paths of public inputs.
 
     Older versions released the absolute paths of tables and of releases that a run was bound to.
     """
@@ -234,7 +234,7 @@ def absolute_path(path: Place) -> Place: ...
 
 
 def absolute_path(path: Place) -> Place:
-    """A path with its links followed; an address stays as it is.
+    """Return a path with links resolved; addresses of stores are unchanged.
 
     Raises:
       ConfigError: It is none of this machine, leads in a circle, or is a device without end.
@@ -263,7 +263,7 @@ def _keys(location: Sequence[int | str]) -> list[str]:
 def _config_error(
     path: Place, error: ValidationError, renames: Kind | None, document: Mapping[Any, Any]
 ) -> ConfigError:
-    """One error naming the first wrong keys as the file does, what it got and what it wants."""
+    """Return one error with the first wrong keys in the words of the file, and their values."""
     problems = []
     is_older = renames is not None and is_former(renames, document)
     for item in error.errors()[:_MOST_PROBLEMS]:
@@ -293,7 +293,7 @@ def _config_error(
 
 
 def ready_folder() -> Traversable:
-    """The folder conf; not always one of a file system."""
+    """Return the folder of ready-made configurations; it may be inside a zip file."""
     inside = files("jobs") / "conf"
     return inside if inside.is_dir() else Path(__file__).resolve().parents[3] / "conf"
 

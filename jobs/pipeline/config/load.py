@@ -269,7 +269,7 @@ def run_digest(written: RunConfig, config: RunConfig) -> str:
 
 
 def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
-    """A product, with what schema and allocation say in the place of their paths."""
+    """Return a product with the contents of schema and allocation in place of their paths."""
     later = {"solve", "output", "evaluate"}
     stated = written.model_dump(mode="json", by_alias=True, exclude=later)
     document = product_as_hashed(stated)

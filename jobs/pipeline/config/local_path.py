@@ -21,7 +21,7 @@ _LONGEST_PATH, _LONGEST_NAME = 4000, 255  # bytes; what Linux takes
 
 
 def is_endless(path: Path) -> bool:
-    """Whether a path is a device that can be read without end, such as /dev/zero.
+    """Return whether a path is an endless device, such as /dev/zero.
 
     Devices that end, such as /dev/null, pipes and terminals are files like others.
     """
@@ -78,7 +78,7 @@ def local_path(value: object) -> Path:
 
 
 def without_secrets(address: str) -> str:
-    """An address without the name, password or query that it should not hold, for errors.
+    """Return an address without user name, password and query, for errors.
 
     >>> without_secrets("s3://name:password@bucket/x?signature=y")
     's3://...@bucket/x'

@@ -89,7 +89,7 @@ class Product:
 
     @property
     def keys(self) -> str:
-        """What stands before its keys in the run file; for errors."""
+        """Return the prefix of the keys of the product in the run file, for errors."""
         return f"products.{self.name}."
 
     @property
@@ -100,7 +100,7 @@ class Product:
 
     @property
     def account_name(self) -> str:
-        """What the account calls it."""
+        """Return the name of the product in the account."""
         return self.config.privacy.product or self.plan.schema.name
 
     def tables_at(self, geolevel: str) -> list[Query]:
@@ -136,17 +136,17 @@ class Resolved:
 
     @property
     def last(self) -> Product:
-        """The product that all others come before, which commands use unless one is named."""
+        """Return the last product, which commands use unless one is named."""
         return [*self.products.values()][-1]
 
     @property
     def release(self) -> ReleaseLayout:
-        """What all products share of the publishable half."""
+        """Return the paths of the release that all products share."""
         return self.last.release.whole
 
     @property
     def plan(self) -> Plan:
-        """The plan of the last product; geography and digest are those of all."""
+        """Return the plan of the last product; all products share geography and digest."""
         return self.last.plan
 
 
@@ -192,7 +192,7 @@ def table_entries(
 
 
 def h1_query(schema: Schema, name: str) -> Query:
-    """The attribute or recode that table H1 is made of.
+    """Return the attribute or recode of table H1.
 
     Raises:
       SchemaError: It is unknown, or has no levels `occupied` and `vacant`.
@@ -293,21 +293,21 @@ class TablesWanted:
 
     @classmethod
     def of(cls, product: Product) -> TablesWanted:
-        """What the run file wants."""
+        """Return the tables that the run file requests."""
         plan, output = product.plan, product.config.output
         queries = {name: product.tables_at(name) for name in plan.geolevels}
         h1 = None if output.h1 is None else h1_query(plan.schema, output.h1)
         return cls(queries, output.table_formats, h1)
 
     def files(self, geolevel: str) -> list[tuple[str, Query]]:
-        """The tables of a geolevel, each with the name of its files."""
+        """Return the tables of a geolevel, each with the name of its files."""
         queries = self.queries[geolevel]
         stems = file_stems([query.name for query in queries])
         h1 = [] if self.h1 is None else [(H1, self.h1)]
         return [*zip(stems, queries, strict=True), *h1]
 
     def facts(self, geolevel: str) -> dict[str, Any]:
-        """What the dataset of a geolevel says it holds."""
+        """Return the facts that the dataset of a geolevel records."""
         tables = [one for one in self.files(geolevel) if one[0] != H1]
         return {
             "format": FORMAT,
@@ -318,7 +318,7 @@ class TablesWanted:
 
 
 def table_query(schema: Schema, text: str) -> Query:
-    """The query of a table, which has a row for every answer of every geounit.
+    """Return the query of a table, which has a row per answer and geounit.
 
     Raises:
       SchemaError: It does not parse.

@@ -35,12 +35,12 @@ _SECRET_PARAMETER = re.compile(r"secret|passw|token|key$|auth|credential", re.IG
 
 
 def is_local(master: str) -> bool:
-    """Whether a master is threads of the driver's own Java process."""
+    """Return whether a master runs threads in the driver's Java process."""
     return master == "local" or master.startswith("local[")
 
 
 def is_remote(master: str) -> bool:
-    """Whether a master is the URL of a Spark Connect server."""
+    """Return whether a master is the URL of a Spark Connect server."""
     return master.startswith(_REMOTE)
 
 
@@ -60,7 +60,7 @@ def remote_problem(url: str) -> str | None:
 
 
 def remote_secret(url: str) -> str | None:
-    """What of the URL of a Spark Connect server is a secret: the name of a parameter, or the user.
+    """Name the secret in the URL of a Spark Connect server: a parameter, or the user.
 
     Args:
       url: The URL, whether or not it is a valid one.
@@ -146,7 +146,7 @@ def refuse_open(properties: Mapping[str, str]) -> None:
 
 
 def lacks_secret(error: Exception) -> RuntimeSetupError | None:
-    """What to tell if Spark did not start because the cluster's secret was not given; else None."""
+    """Return a remedy if Spark did not start because the cluster secret is missing; else None."""
     if NAME_OF_SECRET not in str(error):
         return None
     return RuntimeSetupError(

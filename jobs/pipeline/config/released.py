@@ -73,7 +73,7 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
 
 
 def load_release(root: Place) -> Resolved:
-    """The run of a finished release, from its folder alone.
+    """Load the run of a finished release, from its folder alone.
 
     Args:
       root: The folder of the release, under any name and in any place, a store too.
@@ -120,7 +120,7 @@ def load_release(root: Place) -> Resolved:
 
 
 def is_survey_release(root: Place) -> bool:
-    """Whether a folder is the release of a survey, or of a solution beside one.
+    """Return whether a folder is the release, or a solution, of a survey.
 
     Raises:
       OutputError: Something else than plain files lies in it.
@@ -149,5 +149,5 @@ def document_of(model: BaseModel) -> dict[str, Any]:
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """A document as YAML, keys in their order."""
+    """Return a document as YAML, with the keys in order."""
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))

@@ -173,7 +173,7 @@ def _refuse_unnested(where: str, chain: Sequence[Query]) -> None:
 
 
 def _cross(one: Query, other: Query) -> bool:
-    """Whether neither query's answers are sums of the other's."""
+    """Return whether neither query determines the other's answers."""
     return not (is_refinement(one, other) or is_refinement(other, one))
 
 
@@ -420,7 +420,7 @@ def _targets(plan: Plan, level: int) -> list[Query]:
 
 
 def _needs_matrices(plan: Plan, method: Method, has_rows: bool) -> str:
-    """What makes the solver form matrices over cells; "" if nothing does."""
+    """Return why the solver forms matrices over cells; "" if it does not."""
     if has_rows:
         return "a linear row or facility count"
     if method is Method.REWEIGHTED:

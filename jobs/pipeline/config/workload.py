@@ -59,7 +59,7 @@ class BudgetKind:
 
     @property
     def noise(self) -> type[Mechanism]:
-        """The noise that is paid for.
+        """Return the noise that the budget pays for.
 
         Raises:
           BudgetError: It is unknown, or cannot be charged in the definition.
@@ -226,7 +226,7 @@ def _plan(schema: Schema, text: str, neighbors: Neighbors, norm: Norm) -> tuple[
 
 
 def read_workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
-    """The tables over the attributes of more than one level, with bases and weights.
+    """Read the tables over attributes with several levels, with bases and weights.
 
     Raises:
       SchemaError: A table or base is unknown or cannot be planned for.
@@ -265,7 +265,7 @@ def read_workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
 
 
 def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Loss:
-    """The loss, with the parameters of tables in the order of the marginals.
+    """Return the loss, with the parameters of tables in the order of the marginals.
 
     Raises:
       SchemaError: It is not convex, or its parameters do not fit the tables.
@@ -329,7 +329,7 @@ def _stated(
 
 
 def _axes(schema: Schema, table: str) -> list[str]:
-    """The attributes of a table, which may not be a recode or a function."""
+    """Return the attributes of a table, which must not be recodes or functions."""
     parse_query(schema, table)
     if table.strip() == "total":
         return []
@@ -363,7 +363,7 @@ def _attribute(
 
 
 def _row(attribute: Attribute, row: Sequence[int]) -> IntArray:
-    """One row of integers, int64[1, n], as a run file gives it."""
+    """Read one row of integers, int64[1, n], of a run file."""
     where = f"workload, base of {attribute.name}"
     if len(row) != attribute.size:
         raise SchemaError(
@@ -398,7 +398,7 @@ def _base(schema: Schema, attribute: Attribute, base: str) -> Factor:
 
 
 def _over_schema(schema: Schema, query: Query) -> Query:
-    """The query with the attributes of one level put back, and its matrices in its name."""
+    """Return the query with attributes of one level added, and a digest of matrices in its name."""
     planned = iter(query.factors)
     factors = tuple(
         next(planned) if attribute.size > 1 else total(attribute.levels)
@@ -408,13 +408,13 @@ def _over_schema(schema: Schema, query: Query) -> Query:
 
 
 def is_planned(query: Query) -> bool:
-    """Whether the name of a query ends in the digest of its own matrices."""
+    """Return whether the name of a query ends in the digest of its matrices."""
     name = query.name.partition(" #")[0]
     return query.name != name and query.name == name_with_matrices(name, query.factors)
 
 
 def name_with_matrices(name: str, factors: Sequence[Factor]) -> str:
-    """The name of a planned query: with a digest of its matrices, but for the total."""
+    """Return the name of a planned query, with a digest of its matrices except for the total."""
     if name == "total":
         return name
     digest = hashlib.sha256()

@@ -135,7 +135,7 @@ class _Reader:
         self._size = 0
 
     def value(self, node: yaml.Node, depth: int) -> Any:  # noqa: ANN401
-        """The value of a node, `depth` maps and lists deep."""
+        """Return the value of a YAML node at nesting depth `depth`."""
         self._size += 1
         if self._size > _LARGEST_TREE:
             raise self._error(node, "repeats its aliases too often", None)

@@ -1,1 +1,1 @@
-"""Documents of a run as values: each kind is frozen types, from which its JSON Schema is made."""
+"""Documents of a run as frozen dataclasses, from which their JSON Schemas are generated."""

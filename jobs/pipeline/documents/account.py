@@ -1,4 +1,4 @@
-"""What may be published of budgets: what each grants, and what they add up to."""
+"""The public part of the account: grants and their composition."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Guarantee:
     """A budget and what it implies.
 
     Attributes:
-      definition: What `total` is counted in.
+      definition: Privacy definition, which determines the unit of `total`.
       total: Cost of every path from the root to a leaf, rho or epsilon; a fraction.
-      delta: Where epsilon is stated; a fraction.
-      neighbors: The relation under which the total is claimed.
-      rho: The cost in zCDP, which a pure cost implies; a fraction.
-      epsilon: At delta, rounded up; the total if pure.
-      epsilon_simple: By the textbook formula, rounded up.
+      delta: The delta at which epsilon is stated; a fraction.
+      neighbors: Neighboring relation under which the total holds.
+      rho: Cost in zCDP, implied also by a pure cost; a fraction.
+      epsilon: Epsilon at delta, rounded up; equals the total under pure differential privacy.
+      epsilon_simple: Epsilon by the textbook formula, rounded up.
     """
 
     definition: Definition
@@ -37,15 +37,15 @@ class Guarantee:
 
 @document
 class _Granted:
-    """Whose budget it is.
+    """The product and grant of a budget.
 
     Attributes:
       product: Name of the product.
       grant: Name of the grant; one run spends it.
-      changed_record: Cost of any change of one record, in the unit of `total`; a fraction. It is
-        above `total` where neighbors are unbounded. Absent in documents of earlier versions.
-      exact: What was published without noise beside it: the guarantee, and every sum with it, holds
-        between data sets that agree on all of it. Absent where nobody stated it.
+      changed_record: Cost of any change of one record, in the unit of `total`; a fraction. It
+        exceeds `total` if neighbors are unbounded. Absent in documents of earlier versions.
+      exact: Names of values published without noise. The guarantee, and sums with it, hold between
+        data sets that agree on these values. Absent if not stated.
     """
 
     product: str
@@ -65,33 +65,33 @@ class Account:
 
     Attributes:
       grants: Every budget.
-      composed: What they cost together: of an added or removed record, where all grants are for
-        unbounded neighbors, then of a changed record. `total` is the exact sum; `epsilon` the
-        smallest valid one, also where grants count both rho and epsilon.
+      composed: Composition of the grants: first for an added or removed record, if all grants have
+        unbounded neighbors, then for a changed record. `total` is the exact sum; `epsilon` is the
+        smallest valid one, also if some grants count rho and others epsilon.
     """
 
     grants: tuple[Grant, ...]
     composed: tuple[Guarantee, ...]
 
 
-def covering(own: Guarantee, *accounts: Account | None) -> Guarantee:
-    """Return the guarantee for everything that was released about the same people.
+def covering(of_product: Guarantee, *accounts: Account | None) -> Guarantee:
+    """Return the guarantee for all releases about the same population.
 
     Args:
-      own: Of one product, which covers all if no account has another grant.
-      accounts: Where grants for the same people are added up; the first with several counts.
+      of_product: Guarantee of one product, returned if no account has several grants.
+      accounts: Accounts of the population; the first one with several grants is used.
 
     Returns:
-      For added records where every grant states it, for changed records otherwise.
+      The guarantee for added records if all grants state it, else for changed records.
     """
     for account in accounts:
         if account is not None and len(account.grants) > 1:
             return account.composed[0]
-    return own
+    return of_product
 
 
 def guarantee_of(budget: Budget) -> Guarantee:
-    """A budget with what it implies."""
+    """Return the guarantee of a budget."""
     return Guarantee(
         definition=budget.definition,
         total=str(budget.total),
@@ -104,17 +104,17 @@ def guarantee_of(budget: Budget) -> Guarantee:
 
 
 def account_of_grants(spent: Sequence[Spent | Reservation]) -> Account:
-    """What may be published of grants: the grants and what they compose to, without folders."""
+    """Return the public account of some grants: grants and composition, without folders."""
     return Account(
         grants=tuple(
             Grant(
-                product=one.product,
-                grant=one.grant,
-                changed_record=str(one.changed_record),
-                exact=one.exact,
-                **vars(guarantee_of(one.budget)),
+                product=each.product,
+                grant=each.grant,
+                changed_record=str(each.changed_record),
+                exact=each.exact,
+                **vars(guarantee_of(each.budget)),
             )
-            for one in spent
+            for each in spent
         ),
         composed=tuple(
             replace(

@@ -1,4 +1,4 @@
-"""The codebook of a release: what codes and names in its files stand for."""
+"""The codebook of a release: the meaning of codes and names in its files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class CodedGroup:
     """A group of levels.
 
     Attributes:
-      label: What it is called.
-      levels: Its levels.
+      label: Name of the group.
+      levels: Levels of the group.
     """
 
     label: str
@@ -23,12 +23,12 @@ class CodedGroup:
 
 @document
 class CodedRecode:
-    """A grouping of the levels of an attribute, which queries may name.
+    """A grouping of the levels of an attribute, for use in queries.
 
     Attributes:
-      name: Its name.
-      attribute: The attribute.
-      groups: Its groups, in order; every level is in one.
+      name: Name of the recode.
+      attribute: Name of the attribute.
+      groups: Groups, in order; every level is in one group.
     """
 
     name: str
@@ -41,13 +41,12 @@ class CodedGeolevel:
     """A geolevel.
 
     Attributes:
-      name: Its name.
-      digits: Length of its geocodes, which are the first characters of those below; 0 for `0`, the
-        whole.
-      geounits: How many there are; `geography/level=NAME` lists them.
-      on_spine: Whether noise was added to it, by these geocodes.
-      census_digits: Where the run has another spine than the census, length of its geocodes of the
-        census; none of a geolevel that the spine alone has.
+      name: Name of the geolevel.
+      digits: Length of its geocodes, which are prefixes of the geocodes below; 0 for the root `0`.
+      geounits: Number of geounits; `geography/level=NAME` lists them.
+      on_spine: Whether the geolevel is on the spine of the run.
+      census_digits: Length of its census geocodes, if the run has another spine than the census;
+        none of a geolevel that is not in the census.
     """
 
     name: str
@@ -59,15 +58,15 @@ class CodedGeolevel:
 
 @document
 class CodedQuery:
-    """A query that files of the release answer.
+    """A query with answers in files of the release.
 
     Attributes:
-      query: Its name, as files have it.
-      answers: How many answers it has in each geounit.
-      labels: Of the answers, in order; none of a query with more than 1,000.
-      measured: Geolevels with noisy answers to it.
-      exact: Geolevels with exact answers to it.
-      tabulated: Whether `tables` and `estimates/tables` have it.
+      query: Name of the query in files.
+      answers: Number of answers per geounit.
+      labels: Labels of the answers, in order; empty for more than 1,000 answers.
+      measured: Geolevels with noisy answers.
+      exact: Geolevels with exact answers.
+      tabulated: Whether `tables` and `estimates/tables` include the query.
     """
 
     query: str
@@ -83,9 +82,9 @@ class CodedColumn:
     """A column.
 
     Attributes:
-      name: Its name; `query: …` stands for one column per answer.
-      type: In words.
-      meaning: What it holds.
+      name: Name of the column; `query: …` represents one column per answer.
+      type: Type, in words.
+      meaning: Meaning of the values.
     """
 
     name: str
@@ -95,13 +94,13 @@ class CodedColumn:
 
 @document
 class CodedDataset:
-    """A dataset, of all geolevels.
+    """A dataset, with the same columns at all geolevels.
 
     Attributes:
-      path: Its folder; `level=…` stands for one folder per geolevel.
-      geolevels: Those it is there for; none if it is not cut by geolevel.
-      row: What a row is, and what it is good for.
-      columns: Its columns.
+      path: Folder of the dataset; `level=…` represents one folder per geolevel.
+      geolevels: Geolevels of the dataset; empty if it is not divided by geolevel.
+      row: Meaning and use of a row.
+      columns: Columns of the dataset.
     """
 
     path: str
@@ -112,19 +111,19 @@ class CodedDataset:
 
 @document
 class Codebook:
-    """What codes and names in the files of a release stand for.
+    """The meaning of codes and names in the files of a release.
 
     Attributes:
       format: 1.
       name: Name of the run.
-      records: What is counted, such as `persons`: one record is one of these.
-      cells: Number of combinations of levels. They are numbered from 0 in the order of the
-        attributes, the last of which runs fastest.
-      attributes: The attributes; levels are numbered from 0.
-      recodes: Groupings of their levels.
-      geolevels: The geolevels, the root first.
-      queries: The queries that files answer.
-      datasets: The datasets and their columns.
+      records: Name of the records, such as `persons`.
+      cells: Number of cells, which are combinations of levels. They are numbered from 0, and the
+        last attribute varies fastest.
+      attributes: Attributes of the schema; levels are numbered from 0.
+      recodes: Groupings of levels.
+      geolevels: Geolevels, the root first.
+      queries: Queries with answers in files.
+      datasets: Datasets and their columns.
     """
 
     format: Literal[1]

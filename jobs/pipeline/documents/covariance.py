@@ -1,4 +1,4 @@
-"""Covariances of pairs of answers: how they are asked for, and what is stated of them."""
+"""Covariances of pairs of answers: reading requested pairs, and their results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from das.schema import Schema
 from jobs.pipeline.documents.document import document
 
 MOST_PAIRS = 100_000
-"""Most pairs of answers of a geolevel; their table is for people and spreadsheets."""
+"""Largest number of pairs of answers per geolevel, so that a spreadsheet can hold the table."""
 
-_ZERO = 1e-9  # of a variance over the largest there: what invariants give has no error
+_ZERO = 1e-9  # variances below this share of the largest count as 0: invariants fix these answers
 
 
 @document
@@ -22,8 +22,8 @@ class Covariance:
     """Covariance of two estimates.
 
     Attributes:
-      covariance: In persons squared, averaged over the geounits of the geolevel.
-      correlation: Over the root of both variances; none where one is 0.
+      covariance: Covariance in squared records, averaged over the geounits of the geolevel.
+      correlation: Correlation of the two estimates; null if one variance is 0.
     """
 
     covariance: float
@@ -31,11 +31,11 @@ class Covariance:
 
 
 def parse_pair(schema: Schema, text: str) -> tuple[Query, Query]:
-    """Read two queries, separated by a semicolon; one stands for itself twice.
+    """Read two queries, separated by a semicolon; a single query is paired with itself.
 
     Raises:
-      ConfigError: There are more than two, or their answers make too many pairs.
-      SchemaError: One is not a query on the schema.
+      ConfigError: The text has more than two queries, or their answers form too many pairs.
+      SchemaError: A text is not a query on the schema.
     """
     parts = text.split(";")
     if len(parts) > 2:
@@ -49,7 +49,7 @@ def parse_pair(schema: Schema, text: str) -> tuple[Query, Query]:
     if first.size * second.size > MOST_PAIRS:
         raise ConfigError(
             "--covariance",
-            "asks for too many pairs of answers",
+            "requests too many pairs of answers",
             got=f"{first.size} x {second.size}",
             want=f"at most {MOST_PAIRS}",
             remedy="ask for recodes of fewer groups",
@@ -60,7 +60,7 @@ def parse_pair(schema: Schema, text: str) -> tuple[Query, Query]:
 def correlations(
     covariances: FloatArray, variances: FloatArray, others: FloatArray
 ) -> list[list[Covariance]]:
-    """Covariances float64[m, n] with their correlations, given float64[m] and float64[n]."""
+    """Return covariances float64[m, n] with correlations, given variances float64[m], [n]."""
     scale = max(float(variances.max()), float(others.max()))
     rows = []
     for row, variance in zip(covariances.tolist(), variances.tolist(), strict=True):
@@ -74,7 +74,7 @@ def correlations(
 
 
 def pairs_of_answers(pair: Sequence[Query]) -> list[tuple[int, int, str, str]]:
-    """Positions and labels; of a query with itself every pair once."""
+    """List pairs of answers: indices and labels; pairs of a query with itself only once."""
     labels = [query.labels() for query in pair]
     same = pair[0].name == pair[1].name
     return [

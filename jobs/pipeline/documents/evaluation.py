@@ -1,4 +1,4 @@
-"""The evaluation of a release against the truth. Confidential."""
+"""The evaluation of a release against the true data. Confidential."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Bin:
     """Label of a group of answers.
 
     Attributes:
-      bin: The values it covers, such as `10 to 99`.
+      bin: Range of values, such as `10 to 99`.
     """
 
     bin: str
@@ -20,7 +20,7 @@ class Bin:
 
 @document
 class Means:
-    """Statistics of the error, released minus true; null of no answers.
+    """Statistics of the error, released minus true; null without answers.
 
     Attributes:
       answers: Number of answers.
@@ -28,7 +28,7 @@ class Means:
       rmse: Root mean square error.
       bias: Mean error.
       max: Largest absolute error.
-      exact: Share of answers that are exactly right.
+      exact: Share of answers without error.
     """
 
     answers: int
@@ -57,13 +57,13 @@ class BySize(Means, Bin):
 
 @document
 class Changed:
-    """A geounit that changed much.
+    """A geounit with large errors.
 
     Attributes:
-      geocode: Which.
+      geocode: Geocode of the geounit.
       l1: Sum of its absolute errors.
-      persons: Records in truth.
-      net: Change of its total.
+      persons: True number of records.
+      net: Error of its total.
     """
 
     geocode: str
@@ -73,17 +73,17 @@ class Changed:
 
 
 @document
-class _Asked:
-    """What is compared.
+class _Compared:
+    """A query compared at a geolevel.
 
     Attributes:
-      geolevel: Where.
+      geolevel: Name of the geolevel.
       query: Name of the query.
-      size: Answers per geounit.
-      measured: Whether it was measured there.
-      expected_rmse: Of the raw noisy answer; null if it was not measured.
-      geounits: Compared.
-      persons: Records in truth.
+      size: Number of answers per geounit.
+      measured: Whether the query was measured at the geolevel.
+      expected_rmse: Expected RMSE of a noisy answer; null if not measured.
+      geounits: Number of compared geounits.
+      persons: True number of records.
     """
 
     geolevel: str
@@ -96,24 +96,24 @@ class _Asked:
 
 
 @document
-class Result(Means, _Asked):
-    """How far a query is from the truth at a geolevel.
+class Result(Means, _Compared):
+    """Errors of a query at a geolevel.
 
     Attributes:
       l1: Sum of the absolute errors.
       tvd: l1 / (2 persons); null without persons.
-      appeared: Answers that are zero only in truth.
-      vanished: Answers that are zero only in the release.
-      q50: Median of the absolute error; null of no answers, as the other quantiles.
-      q90: Its 90 % quantile.
-      q95: Its 95 % quantile.
-      q99: Its 99 % quantile.
-      live: Answers that are not zero on both sides.
-      distribution: Shares of these with absolute error 0, 1, 2, 3 to 4, 5 to 9, 10 to 19, 20 to 49,
-        50 or more; empty without any.
-      by_size: By true population of the geounit.
-      by_true: By true count.
-      most_changed: Up to 20 geounits.
+      appeared: Number of answers that are zero in the true data only.
+      vanished: Number of answers that are zero in the release only.
+      q50: Median of the absolute error; quantiles are null without answers.
+      q90: 90 % quantile of the absolute error.
+      q95: 95 % quantile of the absolute error.
+      q99: 99 % quantile of the absolute error.
+      live: Number of answers that are nonzero in the true data or in the release.
+      distribution: Shares of live answers with absolute error 0, 1, 2, 3 to 4, 5 to 9, 10 to 19,
+        20 to 49, 50 or more; empty without live answers.
+      by_size: Statistics by true population of the geounit.
+      by_true: Statistics by true count.
+      most_changed: Up to 20 geounits with the largest errors.
     """
 
     l1: int
@@ -133,20 +133,20 @@ class Result(Means, _Asked):
 
 @document
 class GroupError:
-    """Errors of a table in one group of records, at one geolevel.
+    """Errors of a table in one population group, at one geolevel.
 
     Attributes:
       group: Label of the group.
-      persons: Its records in truth.
-      released: Its released records.
-      answers: Compared: the rows that the table has in it, in every geounit.
+      persons: True number of records of the group.
+      released: Released number of records of the group.
+      answers: Number of compared answers: rows of the table in the group, over all geounits.
       l1: Sum of the absolute errors.
-      mae: Mean of the absolute errors; null of no answers, as the other statistics.
+      mae: Mean of the absolute errors; statistics are null without answers.
       rmse: Root mean square error.
       bias: Mean error, released minus true.
       max: Largest absolute error.
-      relative: l1 / persons; null of a group below the floor.
-      to_everybody: `relative` over that of everybody; null without either.
+      relative: l1 / persons; null if the group is below the floor.
+      to_everybody: `relative` divided by that of the whole population; null without either.
     """
 
     group: str
@@ -164,27 +164,26 @@ class GroupError:
 
 @document
 class ParityResult:
-    """For whom a table is worse at a geolevel.
+    """Errors of a table compared between groups at a geolevel.
 
     Attributes:
-      geolevel: Where.
-      kind: `query`: the groups are its answers; `areas`: types of geounits.
-      groups: Name of the query, or what the types are of.
+      geolevel: Name of the geolevel.
+      kind: `query` if the groups are answers of a query; `areas` if they are types of geounits.
+      groups: Name of the query, or of the geolevel with types.
       table: Name of the table that is restricted to each group.
-      expected_rmse: Of a raw noisy answer to the table in the groups; null where it was not
-        measured as it is.
-      floor: Relative errors are of groups of at least so many records.
-      population_weight: Weight of everybody in the parity error; null if no group reaches the floor
-        and none was set.
-      everybody: Sum of absolute errors of the table of all records, over their number; null below
-        the floor.
-      k: Groups that reach the floor.
-      parity: Parity error: `population_weight` times `everybody`, and the relative errors of these
-        groups; null without any.
+      expected_rmse: Expected RMSE of a noisy answer of the table in the groups; null if it was not
+        measured in this form.
+      floor: Relative errors are stated for groups of at least this number of records.
+      population_weight: Weight of the whole population in the parity error; null if no group
+        reaches the floor and no weight was set.
+      everybody: Relative error of the table in the whole population; null below the floor.
+      k: Number of groups that reach the floor.
+      parity: Parity error: `population_weight` times `everybody`, plus the relative errors of
+        these groups; null without groups.
       parity_mean: parity / k.
-      worst: The group with the largest relative error; null without any.
-      by_group: Every group, in the order of the query or of the names of types.
-      exact: Whether an invariant publishes these answers exactly, for the few as for the many.
+      worst: Group with the largest relative error; null without groups.
+      by_group: All groups, in the order of the query or of the names of types.
+      exact: Whether an invariant publishes these answers exactly.
     """
 
     geolevel: str
@@ -205,19 +204,19 @@ class ParityResult:
 
 @document
 class HouseholdErrors:
-    """Errors of some geounits with and without totals expected by housing units.
+    """Errors of some geounits with and without the housing-unit covariate.
 
     Attributes:
-      geolevel: Where.
-      kind: `totals`; `sums` of children that form no geounit; `persons per unit`, over those of the
-        parent; `concentrated groups` of an attribute, of 1.5 times their share in the parent.
-      label: Which of the kind.
-      answers: Compared.
-      records: Of them, in truth.
-      bias: Sum of the errors of released counts, over the records; null without any.
-      bias_plain: The same of the counts without what is expected.
-      mse: Mean squared error of released counts; null of no answers.
-      mse_plain: The same of the counts without what is expected.
+      geolevel: Name of the geolevel.
+      kind: `totals`; `sums` of children that form no geounit; `persons per unit`, relative to the
+        parent; `concentrated groups` of an attribute, with 1.5 times their share in the parent.
+      label: Label within the kind.
+      answers: Number of compared answers.
+      records: True number of records in these answers.
+      bias: Sum of the errors of released counts, divided by the records; null without records.
+      bias_plain: `bias` of counts solved without the covariate.
+      mse: Mean squared error of released counts; null without answers.
+      mse_plain: `mse` of counts solved without the covariate.
     """
 
     geolevel: str
@@ -233,7 +232,7 @@ class HouseholdErrors:
 
 @document
 class Evaluation:
-    """How far a release is from the truth.
+    """Errors of a release against the true data.
 
     Attributes:
       format: 1.
@@ -243,7 +242,7 @@ class Evaluation:
         detailed, invariants and tables.
       results: One per geolevel and query.
       parity: One per geolevel, groups and table.
-      households: Where totals were to be expected by housing units, of some 20,000 geounits.
+      households: Errors with and without the housing-unit covariate, of some 20,000 geounits.
     """
 
     format: Literal[1]

@@ -1,4 +1,4 @@
-"""What replicates of a release say of its errors, and where the truth lies by what is seen."""
+"""Errors of a release estimated from replicates, and intervals for true counts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Marked = Literal["within", "above", "below", "unknown", "shifted"]
 
 
 @document
-class _Asked:
-    """What is asked.
+class _QueryAtLevel:
+    """A query at a geolevel.
 
     Attributes:
-      geolevel: Where.
+      geolevel: Name of the geolevel.
       query: Name of the query.
     """
 
@@ -27,30 +27,29 @@ class _Asked:
 
 
 @document
-class SizeErrors(Bin, Means, _Asked):
+class SizeErrors(Bin, Means, _QueryAtLevel):
     """Errors of replicates, replicate minus release, of answers with one range of counts.
 
     Attributes:
-      bin: The counts in the release that it covers, such as `10 to 49`.
+      bin: Range of released counts, such as `10 to 49`.
     """
 
 
 @document
-class SeenInterval(_Asked):
-    """Where the truth lies of answers of one size class.
+class SeenInterval(_QueryAtLevel):
+    """Interval for the true answers of one size class.
 
     Attributes:
-      geounit: Records of the geounit in the release, such as `100 to 999`.
-      count: The answer in the release, such as `10 to 49`.
-      low: Least truth minus release of the interval.
-      high: Largest.
-      answers: Answers of replicates that it was made of.
-      expected: Share of them that intervals made in the same way of replicates of replicates hold;
-        null if there are too few.
-      mark: `within` two points of the confidence, by `expected`; `above` it, where counts are
-        whole numbers and no narrower interval holds the truth often enough; `below` it: the class
-        is not covered; `unknown` where there are too few replicates; `shifted` where it is within,
-        but the class changes from step to step, so that the truth may be held less often.
+      geounit: Range of released records of the geounit, such as `100 to 999`.
+      count: Range of the released answer, such as `10 to 49`.
+      low: Lower end of the interval of truth minus release.
+      high: Upper end of the interval of truth minus release.
+      answers: Number of replicated answers from which the interval was computed.
+      expected: Estimated coverage, from replicates of replicates; null with too few of them.
+      mark: `within` two percentage points of the confidence, by `expected`; `above` it, if counts
+        are integers and every narrower interval covers too rarely; `below` it, so the class is not
+        covered; `unknown` with too few replicates; `shifted` if within, but the class changes from
+        replicate to replicate, so the coverage may be lower.
     """
 
     geounit: str
@@ -64,19 +63,19 @@ class SeenInterval(_Asked):
 
 @document
 class Intervals:
-    """Errors of replicates of a release, and the intervals made of them.
+    """Errors of replicates of a release, and intervals computed from them.
 
     Attributes:
       format: 1.
       manifest: SHA-256 of the manifest of the release.
       not_for_release: Whether the noise of the release itself was seeded.
-      confidence: With which an interval holds the truth, an exact fraction.
-      replicates: How many.
-      checked: How many of them were replicated themselves.
-      seed: Of the noise of the replicates; no secret.
-      bytes: Of the errors that are kept of all replicates.
-      errors: By geolevel, query and range of counts.
-      intervals: By geolevel, query and size class; only classes that replicates hold.
+      confidence: Nominal coverage of the intervals, an exact fraction.
+      replicates: Number of replicates.
+      checked: Number of replicates that were replicated in turn.
+      seed: Public seed of the noise of the replicates.
+      bytes: Size of the stored errors of all replicates.
+      errors: Errors by geolevel, query and range of counts.
+      intervals: Intervals by geolevel, query and size class that occurs in replicates.
     """
 
     format: Literal[1]
@@ -92,7 +91,7 @@ class Intervals:
 
 
 def read_intervals(path: Place, manifest: Place) -> Intervals | None:
-    """What replicates say of a release; None if there are none, or only of another release.
+    """Read the intervals of a release; None if they are missing or of another release.
 
     Args:
       path: The document.
@@ -103,15 +102,15 @@ def read_intervals(path: Place, manifest: Place) -> Intervals | None:
     """
     if not path.exists():
         return None
-    found = read_document(Intervals, path, remedy="remove it, and run `das replicate` again")
-    return found if found.manifest == digest_of(manifest) else None
+    intervals = read_document(Intervals, path, remedy="remove it, and run `das replicate` again")
+    return intervals if intervals.manifest == digest_of(manifest) else None
 
 
 def digest_of(manifest: Place) -> str:
-    """SHA-256 of the manifest of a release, as a document about the release names it.
+    """Return the SHA-256 of the manifest of a release.
 
     Raises:
-      OutputError: It is missing or cannot be read.
+      OutputError: The manifest is missing or cannot be read.
     """
     data = read_bytes(manifest, "use `das run RUN --only solve`")
     return hashlib.sha256(data).hexdigest()

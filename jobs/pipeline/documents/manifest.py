@@ -1,4 +1,4 @@
-"""The manifest of a release: what was released, under which budget, with which digests."""
+"""The manifest of a release: contents, budget, settings and digests."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from jobs.pipeline.storage.layout import ReleaseLayout, is_of_older_version
 from jobs.pipeline.storage.place import Place
 
 GeounitsSource = Literal["public list", "data"]
-NORMAL_90 = 1.6448536269514722  # half width of the central 90 % of a normal distribution, in its
+NORMAL_90 = 1.6448536269514722  # half width of the central 90 % of a normal distribution, in
 # standard deviations
 
 
 @document
 class Software:
-    """What made the release.
+    """The software that made the release.
 
     Attributes:
       name: `topdown-das`.
-      version: Its version.
+      version: Version of the software.
       python: Version of Python.
-      libraries: Version of each library that numbers depend on.
-      revision: The commit of its source, and whether that was changed; left out if that is not
-        known, and in older manifests.
+      libraries: Version of each library on which results depend.
+      revision: Commit of the source, and whether it was changed; left out if unknown, and in older
+        manifests.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Attribute:
     """An attribute of a schema, or of microdata.
 
     Attributes:
-      name: Its name.
-      levels: Its levels, in order.
+      name: Name of the attribute.
+      levels: Levels of the attribute, in order.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Attribute:
 
 @document
 class CountedSchema:
-    """What records are counted by.
+    """The schema of a product.
 
     Attributes:
       name: Name of the schema.
-      cells: Number of combinations of levels.
-      attributes: The attributes; the last runs fastest.
+      cells: Number of cells, which are combinations of levels.
+      attributes: Attributes; the last one varies fastest.
     """
 
     name: str
@@ -80,13 +80,13 @@ class CountedSchema:
 
 @document
 class Limited:
-    """What invariants leave of a statement.
+    """Limits that invariants set to a privacy statement.
 
     Attributes:
-      comparable: How many of such neighbors agree on the invariants.
-      limited_by: Names of what does not leave all of them.
-      stays_in: The geolevel whose geounits no record may leave; empty if there is none.
-      in_words: The same as a sentence; empty if nothing is limited.
+      comparable: Whether all, some or none of the neighbors agree on the invariants.
+      limited_by: Names of the exact values that exclude neighbors.
+      stays_in: Geolevel whose geounits no record may leave; empty if there is none.
+      in_words: The limits as a sentence; empty without limits.
     """
 
     comparable: Comparable
@@ -97,14 +97,15 @@ class Limited:
 
 @document
 class Nearest:
-    """The nearest two data sets that agree on what is exact, and what is promised of them.
+    """The nearest two data sets with equal exact values, and the guarantee between them.
 
     Attributes:
-      records: k, how many records to change, or to add and remove; null if no two data sets agree.
-      is_least: Whether none are nearer; otherwise it is known only that they are not nearer.
-      total: Cost of telling them apart, by group privacy: k epsilon, or k^2 rho; a fraction, null
-        unless `records` is known to be the least.
-      epsilon: At delta, rounded up; null likewise.
+      records: k, the number of records to change, or to add and remove; null if no two data sets
+        agree.
+      is_least: Whether k is known to be the distance; otherwise it is a lower bound.
+      total: Privacy loss by group privacy: k epsilon, or k^2 rho; a fraction. Null unless
+        `is_least`.
+      epsilon: Epsilon at delta, rounded up; null unless `is_least`.
       in_words: The same as a sentence.
     """
 
@@ -117,12 +118,13 @@ class Nearest:
 
 @document
 class AttackRate:
-    """How often a test for a neighbor can be right, at most; rounded up.
+    """Bounds on a test that distinguishes two neighbors, rounded up.
 
     Attributes:
-      false_positive_rate: How often it says yes where it should say no; a fraction.
-      true_positive_rate: How often it says yes where it should, at most.
-      predictive_value: How often a yes is right, at most, if both neighbors were equally likely.
+      false_positive_rate: False positive rate of the test; a fraction.
+      true_positive_rate: Upper bound on its true positive rate.
+      predictive_value: Upper bound on its positive predictive value, if both neighbors are equally
+        likely.
     """
 
     false_positive_rate: ExactText
@@ -132,12 +134,12 @@ class AttackRate:
 
 @document
 class Attacks:
-    """What an attacker can gain who knows all but which of two neighbors the release is made from.
+    """Bounds on an attacker who must decide from which of two neighbors a release was made.
 
     Attributes:
-      basis: What the bounds follow from: `rho`, `epsilon`, or `noise`, its distribution.
-      advantage: The largest true positive rate less the false positive rate, at most.
-      rates: At some false positive rates.
+      basis: Basis of the bounds: `rho`, `epsilon`, or `noise`, the distribution of the noise.
+      advantage: Upper bound on the true positive rate minus the false positive rate.
+      rates: Bounds at some false positive rates.
     """
 
     basis: Literal["rho", "epsilon", "noise"]
@@ -147,15 +149,15 @@ class Attacks:
 
 @document
 class PublishedGuarantee(Guarantee):
-    """The guarantee of a release, where its noise comes from, and what an attacker gains.
+    """The guarantee of a release, the source of its noise, and bounds on attacks.
 
     Attributes:
-      randomness: Where noise comes from: `operating_system`, `seeded_not_for_release`, or
-        `elsewhere` if this run did not draw it.
-      mu_gdp: Continuous Gaussian noise of the same rho would be mu-GDP with this mu, rounded
-        up; left out if pure. Discrete noise is not: `attacks` is what holds.
-      attacks: What an attacker gains at most; left out if no neighbors are left to tell apart, and
-        in older manifests.
+      randomness: Source of the noise: `operating_system`, `seeded_not_for_release`, or `elsewhere`
+        if the noisy answers are imported.
+      mu_gdp: mu of the mu-GDP guarantee of continuous Gaussian noise with the same rho, rounded up;
+        left out if pure. It does not hold for discrete noise, but `attacks` does.
+      attacks: Bounds on attacks; left out if no neighbors agree on the exact values, and in older
+        manifests.
     """
 
     randomness: str
@@ -168,11 +170,11 @@ class Privacy(PublishedGuarantee):
     """The guarantee of a run of a census.
 
     Attributes:
-      lazy_queries: Queries whose noise is drawn only where it is read.
-      neighborhood: What invariants leave of the run's neighbors.
-      epsilon_by_noise: What the noise itself keeps at delta, if the budget was chosen by that; a
-        fraction.
-      nearest: The nearest data sets that agree on what is exact; left out if nothing is, and in
+      lazy_queries: On-demand queries, whose noise is drawn only for cells with records above.
+      neighborhood: Limits that invariants set to the neighboring relation of the run.
+      epsilon_by_noise: Epsilon at delta by the distribution of the noise, if the budget was chosen
+        by it; a fraction.
+      nearest: The nearest data sets with equal exact values; left out if nothing is exact, and in
         older manifests.
     """
 
@@ -184,14 +186,14 @@ class Privacy(PublishedGuarantee):
 
 @document
 class Stated:
-    """What a smaller change of a record costs, invariants aside.
+    """The cost of a smaller change of a record, ignoring invariants.
 
     Attributes:
-      change: How two data sets may differ.
-      name: The attribute or geolevel; empty for a whole record.
-      total: The cost, in the unit of the budget; a fraction, or null if it promises nothing.
-      epsilon: At delta, rounded up; null likewise.
-      epsilon_simple: By the textbook formula; null likewise.
+      change: Kind of change between two data sets.
+      name: Attribute or geolevel of the change; empty for a whole record.
+      total: Cost in the unit of the budget; a fraction, or null without a guarantee.
+      epsilon: Epsilon at delta, rounded up; null without a guarantee.
+      epsilon_simple: Epsilon by the textbook formula; null without a guarantee.
     """
 
     change: Change
@@ -203,19 +205,20 @@ class Stated:
 
 @document
 class Statement(Limited, Stated):
-    """What a smaller change of a record costs, and what invariants leave of that."""
+    """The cost of a smaller change of a record, and the limits that invariants set."""
 
 
 @document
 class StratumStatements:
-    """A group of records with queries of its own.
+    """A stratum of records with separate queries.
 
     Attributes:
-      stratum: Which records, such as `race=white`.
-      cells: Number of combinations of levels that they may have.
-      own: What its own queries cost along any path, a fraction; those for everybody cost the rest.
-      statements: What changes of a record within the stratum cost. A change into another stratum
-        costs half of this and half of what it costs there.
+      stratum: Definition of the stratum, such as `race=white`.
+      cells: Number of cells of the stratum.
+      own: Budget spent on the queries of this stratum along any root-to-leaf path, a fraction.
+        Queries of the whole population spend the rest.
+      statements: Costs of changes of a record within the stratum. A change into another stratum
+        costs the mean of the costs in both strata.
     """
 
     stratum: str
@@ -229,20 +232,20 @@ class BudgetRow:
     """A query measured at a geolevel, for geounits of one kind of chain.
 
     Attributes:
-      geolevel: Where it is measured.
-      chain_end: The deepest geolevel reached through only children; the same for most geounits.
-      query: Its name.
-      stratum: The records that it counts, such as `race=white`; empty if it counts everybody.
-      share: Of the geolevel's budget; a fraction.
-      level_share: The geolevel's, of the whole budget; a fraction.
-      cost: What it costs; a fraction.
-      charged: `alone`, or `together` with the other queries of a planned strategy: then the costs
-        are parts of one joint cost.
-      mechanism: The distribution of the noise, by name.
-      parameter: Its exact parameter; a fraction.
-      variance: Of the noise of one answer.
-      answers: Answers per geounit.
-      geounits: How many geounits are measured so.
+      geolevel: Geolevel at which the query is measured.
+      chain_end: Deepest geolevel reached through only children; `geolevel` for most geounits.
+      query: Name of the query.
+      stratum: Records that the query counts, such as `race=white`; empty for all records.
+      share: Share of the query in the budget of the geolevel; a fraction.
+      level_share: Share of the geolevel in the whole budget; a fraction.
+      cost: Cost of the query; a fraction.
+      charged: `alone`, or `together` with the other queries of a planned strategy, whose costs are
+        parts of one joint cost.
+      mechanism: Name of the noise distribution.
+      parameter: Exact parameter of the noise distribution; a fraction.
+      variance: Variance of the noise of one answer.
+      answers: Number of answers per geounit.
+      geounits: Number of geounits measured in this way.
     """
 
     geolevel: str
@@ -265,8 +268,8 @@ class ExactQuery:
     """A query that is published without noise.
 
     Attributes:
-      query: Its name.
-      geolevels: Where it holds.
+      query: Name of the query.
+      geolevels: Geolevels at which it is exact.
     """
 
     query: str
@@ -275,14 +278,14 @@ class ExactQuery:
 
 @document
 class Limit:
-    """Another invariant.
+    """An invariant other than an exact query.
 
     Attributes:
       kind: `facilities`, `living quarters`, `structural zeros`, `bounded row`, `exact row`, or
-        `released before` of counts that are those of an earlier release.
-      name: Its name.
-      geolevels: Where it holds; every geolevel if empty.
-      types: Of facilities and living quarters alone: the counted types or kinds.
+        `released before` for counts equal to those of an earlier release.
+      name: Name of the invariant.
+      geolevels: Geolevels at which it holds; every geolevel if empty.
+      types: Counted types of facilities or kinds of living quarters; null for other kinds.
     """
 
     kind: str
@@ -296,11 +299,11 @@ class LevelGeography:
     """The geounits of a geolevel.
 
     Attributes:
-      geolevel: Its name.
+      geolevel: Name of the geolevel.
       digits: Length of its geocodes.
-      geounits: How many there are.
-      measured: How many are measured.
-      only_children: How many are not, because they equal their parent.
+      geounits: Number of geounits.
+      measured: Number of measured geounits.
+      only_children: Number of geounits that are not measured, because they equal their parent.
     """
 
     geolevel: str
@@ -312,12 +315,12 @@ class LevelGeography:
 
 @document
 class OffSpineLevel:
-    """A geolevel of the geocodes of the data that the spine of the run has not.
+    """A geolevel of the census geocodes that is not on the spine of the run.
 
     Attributes:
-      geolevel: Its name.
+      geolevel: Name of the geolevel.
       digits: Length of its geocodes.
-      geounits: How many there are; their counts are sums over leaves.
+      geounits: Number of geounits; their counts are sums over leaves.
     """
 
     geolevel: str
@@ -327,11 +330,11 @@ class OffSpineLevel:
 
 @document
 class _Solved:
-    """Which geolevel was solved, and in which time.
+    """A solved geolevel, and the time for it.
 
     Attributes:
-      geolevel: Its name.
-      wall_seconds: On the clock.
+      geolevel: Name of the geolevel.
+      wall_seconds: Elapsed seconds.
       solve_digest: SHA-256 of the section `solve` of the run file.
     """
 
@@ -342,10 +345,10 @@ class _Solved:
 
 @document
 class SolvedLevel(SolveStatistics, _Solved):
-    """How the nodes of a geolevel were solved.
+    """Solver statistics of a geolevel.
 
     Attributes:
-      expected_totals: What was expected by housing units, where that was asked for.
+      expected_totals: Use of the housing-unit covariate, if it was requested.
     """
 
     expected_totals: ExpectedTotals | None = None
@@ -353,11 +356,11 @@ class SolvedLevel(SolveStatistics, _Solved):
 
 @document
 class Settings:
-    """Settings that counts were made with.
+    """Settings with which counts were made.
 
     Attributes:
       digest: SHA-256 of the settings.
-      settings: The sections `solve` and `output` of the run file, and of its units.
+      settings: Sections `solve` and `output` of the run file, for each product.
     """
 
     digest: str
@@ -366,10 +369,10 @@ class Settings:
 
 @document
 class _Named:
-    """A name that may be none.
+    """The name of a solution.
 
     Attributes:
-      name: Null but for a solution beside the release.
+      name: Name of the solution; null for the release.
     """
 
     name: str | None
@@ -377,7 +380,7 @@ class _Named:
 
 @document
 class Solution(Settings, _Named):
-    """The settings that made this solution.
+    """The settings with which this solution was made.
 
     Attributes:
       history: All settings tried in this folder, oldest first.
@@ -391,8 +394,8 @@ class OutputColumn:
     """A column of a dataset.
 
     Attributes:
-      name: Its name.
-      type: In words.
+      name: Name of the column.
+      type: Type, in words.
     """
 
     name: str
@@ -404,13 +407,13 @@ class Output:
     """A dataset of the release.
 
     Attributes:
-      path: Its folder.
-      files: How many files it has.
-      rows: In all; those of a table once, in however many formats it is written.
-      bytes: In all.
-      sha256: Digest of its `_manifest.json`, which has those of its files.
-      columns: Its columns.
-      labelled: The queries whose labels its `_manifest.json` or their own files hold.
+      path: Folder of the dataset.
+      files: Number of files.
+      rows: Number of rows; rows of a table count once, in any number of formats.
+      bytes: Size of all files.
+      sha256: Digest of its `_manifest.json`, which has the digests of its files.
+      columns: Columns of the dataset.
+      labelled: Queries whose labels are in `_manifest.json` or in separate files.
     """
 
     path: PathWithin
@@ -424,12 +427,12 @@ class Output:
 
 @document
 class ReleasedFile:
-    """A file beside the datasets.
+    """A file that is not part of a dataset.
 
     Attributes:
-      path: Its path.
-      bytes: Its size.
-      sha256: Its digest.
+      path: Path of the file.
+      bytes: Size of the file.
+      sha256: Digest of the file.
     """
 
     path: PathWithin
@@ -439,18 +442,18 @@ class ReleasedFile:
 
 @document
 class ExpectedAtLevel:
-    """How far the numbers of groups are expected to be off at a geolevel.
+    """Expected errors of the sizes of population groups at a geolevel.
 
     Attributes:
-      geolevel: The geolevel.
-      l1: For each group, the expected sum over all geounits of the absolute errors of unbiased
-        estimates of its number; at most twice its released records.
-      everybody: The same of the total, over all records; null if the total was not estimated or
-        is below the floor.
-      k: Groups that reach the floor.
+      geolevel: Name of the geolevel.
+      l1: For each group, the expected sum over all geounits of absolute errors of unbiased
+        estimates of its size; at most twice its released records.
+      everybody: Expected sum of absolute errors of the total, divided by all records; null if the
+        total was not estimated or is below the floor.
+      k: Number of groups that reach the floor.
       parity: Expected parity error, as in `evaluation.json`; null without `everybody` or groups.
       parity_mean: parity / k.
-      worst: The group with the largest expected error per record; null without any.
+      worst: Group with the largest expected error per record; null without groups.
     """
 
     geolevel: str
@@ -464,14 +467,14 @@ class ExpectedAtLevel:
 
 @document
 class ExpectedGroups:
-    """For whom estimates are expected to be worse, from what is public alone.
+    """Expected errors of estimates by population group, from public values alone.
 
     Attributes:
-      groups: The query whose answers are the groups.
-      labels: Of the groups.
-      released: Released records of each.
-      floor: Errors per record are of groups of at least so many.
-      levels: The geolevels, the root first.
+      groups: Query whose answers are the groups.
+      labels: Labels of the groups.
+      released: Released records of each group.
+      floor: Errors per record are stated for groups of at least this number of records.
+      levels: Errors by geolevel, the root first.
     """
 
     groups: str
@@ -483,14 +486,14 @@ class ExpectedGroups:
 
 @document
 class Environment:
-    """What the run ran on.
+    """The machine and the versions on which the run was made.
 
     Attributes:
-      cores: Of the driver's machine; null if unknown.
-      slots: Tasks at a time.
-      spark: Version.
-      java: Version, or where it is.
-      platform: Of the driver.
+      cores: Number of cores of the driver's machine; null if unknown.
+      slots: Number of tasks at a time.
+      spark: Version of Spark.
+      java: Version or path of Java.
+      platform: Platform of the driver.
     """
 
     cores: int | None
@@ -502,13 +505,13 @@ class Environment:
 
 @document
 class Origin:
-    """Where noisy answers come from that were made elsewhere.
+    """The source of imported noisy answers.
 
     Attributes:
       layout: `nmf`: noisy measurement files of the Census Bureau.
-      name: Name of the folder that they were read from.
-      files: How many.
-      sha256: Digest of the list of their digests and names, in order.
+      name: Name of the folder from which they were read.
+      files: Number of files.
+      sha256: Digest of the list of digests and names of the files, in order.
     """
 
     layout: Literal["nmf"]
@@ -519,17 +522,18 @@ class Origin:
 
 @document
 class Contents:
-    """What a folder of a release states: what lies in it, and what made it.
+    """The contents of a folder of a release.
 
     Attributes:
       format: Version of the document.
       name: Name of the run.
-      not_for_release: Whether the noise was seeded; then `NOT_FOR_RELEASE.txt` lies beside it.
+      not_for_release: Whether the noise was seeded; the folder then has `NOT_FOR_RELEASE.txt`.
       created: UTC time of finalizing.
-      software: What made it.
-      configuration_digest: SHA-256 of what fixes the measurements, as in `run.json`.
-      outputs: Every dataset.
-      files: The files beside the datasets.
+      software: Software that made the release.
+      configuration_digest: SHA-256 of the settings that determine the measurements, as in
+        `run.json`.
+      outputs: All datasets.
+      files: All files that are not part of a dataset.
     """
 
     format: int
@@ -544,14 +548,14 @@ class Contents:
 
 @document
 class CensusManifest(Contents):
-    """What the release of a census consists of: its products, and what they share.
+    """The release of a census: its products, and the contents that they share.
 
     Attributes:
       format: 1.
       kind: `census`.
-      products: SHA-256 of the manifest of each product, by its name, in the order of work.
-      outputs: Every dataset that the products share.
-      files: The files beside the datasets and the products.
+      products: SHA-256 of the manifest of each product, by name, in the order of work.
+      outputs: Datasets that the products share.
+      files: Shared files that are not part of a dataset.
     """
 
     format: Literal[1]
@@ -560,17 +564,17 @@ class CensusManifest(Contents):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the products, in the order of work."""
+        """Return the names of the products, in the order of work."""
         return tuple(self.products)
 
 
 @document
 class ReleaseManifest(Contents):
-    """What a product of a census states, or the release of a survey.
+    """The manifest of a product of a census, or of the release of a survey.
 
     Attributes:
-      privacy: The guarantee.
-      account: As `account.json`; null if the noise was seeded, or drawn elsewhere.
+      privacy: Guarantee of the release.
+      account: Contents of `account.json`; null if the noise was seeded or imported.
     """
 
     privacy: PublishedGuarantee
@@ -579,38 +583,37 @@ class ReleaseManifest(Contents):
 
 @document
 class Manifest(ReleaseManifest):
-    """What was released of a product. No times or memory of stages that see the truth.
+    """The manifest of a product. It has no times or memory of stages that see the true data.
 
     Attributes:
       format: 3.
-      schema: What records are counted by.
-      privacy: The guarantee.
-      statements: What smaller changes of a record cost.
+      schema: Schema of the product.
+      privacy: Guarantee of the product.
+      statements: Costs of smaller changes of a record.
       budget: One row per geolevel, chain and query.
-      strata: Groups of records with queries of their own; none if all are measured alike.
-      invariants: What is published exactly.
-      limits: The other invariants.
+      strata: Strata of records with separate queries; empty without strata.
+      invariants: Queries that are published exactly.
+      limits: All other invariants.
       geography: One row per geolevel, the root first.
       geounits_source: `public list`, or `data` if the geocodes of the confidential data were
         published.
-      open_sessions: Geolevels that were measured in a Spark session without authentication or
-        encryption; none unless the run file allowed it.
+      open_sessions: Geolevels measured in a Spark session without authentication or encryption;
+        empty unless the run file allowed it.
       solve: One row per geolevel, the root first.
-      solution: The settings it was made with, and those tried before.
+      solution: Settings of the counts, and settings tried before.
       totals: Records in the microdata under the name of `records`, null without microdata; and
         `leaf_geounits`.
-      environment: What the run ran on.
-      records: What records are called: the name of the product, such as `persons` or `units`.
-      products: Of versions before 0.2.0 alone, in the last product of a run with several: the
-        manifests of the others, by name.
-      together: What all products of the run cost together; absent if it is the only one.
-      expected_groups: For whom the release is expected to be worse, by the standard errors of its
-        estimates and its own counts. Released counts use more than the estimates do, so most of
-        them are closer to the truth than this.
-      origin: Of noisy answers that were made elsewhere, where the budget was spent; absent if this
-        run drew them.
-      off_spine: Geolevels of the geocodes of the data that the spine has not; none unless the run
-        file designs a spine of its own.
+      environment: Machine and versions of the run.
+      records: Name of the records and of the product, such as `persons` or `units`.
+      products: Manifests of the other products by name, in the last product of a run with several;
+        only in versions before 0.2.0.
+      together: Composition of all products of the run; absent with one product.
+      expected_groups: Expected errors by population group, from standard errors of the estimates
+        and from released counts. Released counts use more information than the estimates, so most
+        of them are closer to the truth.
+      origin: Source of imported noisy answers, whose budget was spent before; absent if this run
+        drew them.
+      off_spine: Census geolevels off the spine; empty unless the run file designs another spine.
     """
 
     format: Literal[3]
@@ -637,22 +640,22 @@ class Manifest(ReleaseManifest):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the products of the release that has this manifest at its root."""
+        """Return the names of the products of an older release with this manifest at its root."""
         return (*(self.products or {}), self.records)
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Names of the geolevels of the spine, the root first."""
+        """Return the names of the geolevels of the spine, the root first."""
         return tuple(row.geolevel for row in self.geography)
 
     @property
     def geolevels(self) -> tuple[str, ...]:
-        """Names of all geolevels that have counts: those of the spine, and those off it."""
+        """Return the names of all geolevels with counts, on the spine and off it."""
         return (*self.levels, *(row.geolevel for row in self.off_spine))
 
     @property
     def counted(self) -> int | None:
-        """Records in the microdata; None without microdata."""
+        """Return the number of records in the microdata; None without microdata."""
         return self.totals[self.records]
 
 
@@ -665,24 +668,25 @@ _NOT_FINALIZED = (
 def read_manifest(release: ReleaseLayout) -> Manifest:
     """Read the manifest of a finalized product.
 
-    Older versions stated the datasets of all products in that of the last; here it has its own.
+    Manifests of older versions list the datasets of all products; only those of this one are
+    returned.
 
     Raises:
-      OutputError: It is not finalized, or the manifest is damaged or of another format.
+      OutputError: The product is not finalized, or the manifest is damaged or of another format.
     """
     manifest = read_document(Manifest, release.manifest, remedy=_NOT_FINALIZED)
-    own = (output for output in manifest.outputs if release.is_own(release.root / output.path))
-    return replace(manifest, outputs=tuple(own))
+    outputs = (o for o in manifest.outputs if release.is_own(release.root / o.path))
+    return replace(manifest, outputs=tuple(outputs))
 
 
 def read_release(root: Place) -> CensusManifest | Manifest:
-    """Read the manifest of a finalized census release; of older versions, its last product's.
+    """Read the manifest of a census release; in older versions, that of its last product.
 
     Args:
-      root: The folder of the release.
+      root: Folder of the release.
 
     Raises:
-      OutputError: It is not finalized, or the manifest is damaged or of another format.
+      OutputError: The release is not finalized, or the manifest is damaged or of another format.
     """
     manifest = ReleaseLayout(root).manifest
     if is_of_older_version(root):
@@ -690,16 +694,16 @@ def read_release(root: Place) -> CensusManifest | Manifest:
     return read_document(CensusManifest, manifest, remedy=_NOT_FINALIZED)
 
 
-def attacks_of(found: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:
-    """Bounds on attacks as a document.
+def attacks_of(bounds: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:
+    """Return bounds on attacks as a document.
 
     Args:
-      found: The bounds.
-      basis: What they follow from.
+      bounds: The bounds.
+      basis: Basis of the bounds.
     """
     rates = []
     for rate in attack.FALSE_POSITIVE_RATES:
-        most = found.true_positive_rate(rate)
+        most = bounds.true_positive_rate(rate)
         value = attack.predictive_value(most, rate)
         rates.append(
             AttackRate(
@@ -708,20 +712,20 @@ def attacks_of(found: attack.Attacks, basis: Literal["rho", "epsilon", "noise"])
                 predictive_value=float_above(value),
             )
         )
-    return Attacks(basis=basis, advantage=float_above(found.advantage()), rates=tuple(rates))
+    return Attacks(basis=basis, advantage=float_above(bounds.advantage()), rates=tuple(rates))
 
 
 def expected_rmse(
     budget: Sequence[BudgetRow], levels: Sequence[str]
 ) -> dict[tuple[str, str], float]:
-    """Root mean square error expected of raw noisy answers, by (geolevel, query).
+    """Compute the expected RMSE of noisy answers by (geolevel, query).
 
-    A chain of only children is measured once, at its top, and that answer holds at each of its
-    geolevels; so a geolevel averages the variances of all chains through it, weighted by their
+    A chain of only children is measured once, at its top, and its answers hold at each of its
+    geolevels. So a geolevel averages the variances of all chains through it, weighted by their
     numbers. Pairs that are not measured are left out.
 
     Args:
-      budget: The rows of a manifest or a plan.
+      budget: Budget rows of a manifest or a plan.
       levels: Geolevels, the root first.
     """
     position = {name: index for index, name in enumerate(levels)}

@@ -1,4 +1,4 @@
-"""The JSON Schemas of documents that the package holds; `jobs.cli.schemas` writes them."""
+"""The JSON Schemas of documents in the package; `jobs.cli.schemas` generates them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RELEASED = ("release", "manifest", "account", "codebook", "intervals")
 
 
 def released_schemas() -> dict[str, str]:
-    """Read the schemas of what a release of a census holds: text by the name of the file."""
+    """Read the schemas of the documents of a census release: file name -> text."""
     shipped = files("jobs.pipeline.documents") / "schemas"
     names = [f"{name}.schema.json" for name in _RELEASED]
     return {name: (shipped / name).read_text("utf-8") for name in names}

@@ -1,4 +1,4 @@
-"""How the nodes of a geolevel were solved: facts of its counts, and rows of the manifest."""
+"""Solver statistics of a geolevel: facts of its counts, and rows of the manifest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ HOLDS = "holds_moves_of"  # fact of counts: geolevels whose moves these counts i
 
 @document
 class SlowNode:
-    """A node that took long.
+    """One of the slowest nodes.
 
     Attributes:
-      geocode: Of the parent; `root` if the root itself was solved.
+      geocode: Geocode of the parent; `root` if the root itself was solved.
       residual: Residual of its certificate.
       seconds: Processor seconds in the solver.
     """
@@ -31,15 +31,15 @@ class SlowNode:
 
 @document
 class Move:
-    """What the failsafe moved in one parent.
+    """Changes by the failsafe to the counts of one parent.
 
     Attributes:
-      geocode: Of the parent.
-      cells: Numbers of the cells that changed.
-      changes: What was added to the count of each, or taken from it.
-      by: To which counts: `exact`, the nearest that its children can add up to, as in all older
-        manifests; `penalty`, the sum of the children that fit their noisy answers best with a
-        penalty on what the parent moves.
+      geocode: Geocode of the parent.
+      cells: Indices of the changed cells.
+      changes: Change of the count of each of these cells.
+      by: `exact`: the nearest counts to which the children can add up, as in all older manifests;
+        `penalty`: the sum of children that fit their noisy answers best, with a penalty on changes
+        of the parent.
     """
 
     geocode: str
@@ -49,20 +49,20 @@ class Move:
 
     @property
     def records(self) -> int:
-        """How many records were added, removed or moved to another cell."""
+        """Return the number of records that were added, removed or moved to another cell."""
         added = sum(max(change, 0) for change in self.changes)
         return max(added, added - sum(self.changes))
 
 
 @document
 class EstimatedError:
-    """Mean squared error of a marginal as noisy answers alone estimate it.
+    """Mean squared error of a marginal, estimated from noisy answers alone (SURE).
 
     Attributes:
       query: The marginal.
-      way: `plain`, without what is expected; `totals` or `composition`, with it.
-      error: The mean squared error of an answer.
-      difference_error: Standard error of its difference to that of `plain`.
+      way: `plain`, without the covariate; `totals` or `composition`, with it.
+      error: Mean squared error of an answer.
+      difference_error: Standard error of the difference to `plain`.
     """
 
     query: str
@@ -73,17 +73,17 @@ class EstimatedError:
 
 @document
 class ExpectedTotals:
-    """Whether counts of a geolevel were shrunk toward those expected by housing units, and why.
+    """Use of the housing-unit covariate at a geolevel, and the reason for it.
 
     Attributes:
-      way: `totals` or `composition` if they were, `plain` if not.
-      kappa: Factor of the variance.
-      certified: Whether the estimated errors decided.
-      children: Geounits whose noisy totals the variance was learned from.
-      flat: Geounits of which nothing is expected: with facilities, or far from what is.
-      totals: Expected totals at which the variance was learned.
-      variance: Of true totals around each; empty if too few geounits were seen.
-      errors: Estimated errors, of the families that were solved in every way.
+      way: `totals` or `composition` if counts were shrunk toward predictions, else `plain`.
+      kappa: Factor of the fitted variance.
+      certified: Whether estimated errors decided on the use.
+      children: Number of geounits whose noisy totals were used to fit the variance.
+      flat: Number of geounits without prediction: with facilities, or far from the prediction.
+      totals: Predicted totals at which the variance was fitted.
+      variance: Variance of true totals around each; empty with too few geounits.
+      errors: Estimated errors of the families that were solved with and without the covariate.
     """
 
     way: str
@@ -98,21 +98,22 @@ class ExpectedTotals:
 
 @document
 class SolveStatistics:
-    """How the nodes of one geolevel were solved.
+    """Solver statistics of one geolevel.
 
     Attributes:
-      nodes: Parents solved.
-      copied: Parents with one child, whose counts were copied.
-      trivial: Parents without records.
-      live: Sum over all children of their cells with records.
+      nodes: Number of solved parents.
+      copied: Number of parents with one child, whose counts were copied.
+      trivial: Number of parents without records.
+      live: Sum over all children of the number of cells with records.
       variables: Sum over solved nodes of children times live cells.
       seconds: Processor seconds in the solver.
       max_residual: Largest residual of a certificate.
-      iterations: Of interior points, of conjugate gradients in large nodes, or of a general solver.
-      newton_steps: Newton steps.
-      widened: Nodes whose rounding had to leave the neighboring integers.
-      worst_nodes: The slowest five.
-      moved: What the failsafe moved, by parent.
+      iterations: Iterations of the interior point method, of conjugate gradients in large nodes, or
+        of a general solver.
+      newton_steps: Number of Newton steps.
+      widened: Number of nodes whose rounding had to leave the neighboring integers.
+      worst_nodes: The slowest five nodes.
+      moved: Changes by the failsafe, by parent.
     """
 
     nodes: int
@@ -130,19 +131,19 @@ class SolveStatistics:
 
 
 def statistics_of(counts: Dataset) -> SolveStatistics:
-    """The statistics among the facts of published counts.
+    """Return the solver statistics of published counts.
 
     Raises:
-      OutputError: They are not there, or damaged.
+      OutputError: They are missing or damaged.
     """
     return _fact(counts, SolveStatistics, counts.facts.get("statistics"))
 
 
 def expected_totals_of(counts: Dataset) -> ExpectedTotals | None:
-    """What was expected of published counts by housing units; None where that was not asked for.
+    """Return the use of the covariate in published counts; None if it was not requested.
 
     Raises:
-      OutputError: It is damaged.
+      OutputError: The fact is damaged.
     """
     stated = counts.facts.get("expected_totals")
     return None if stated is None else _fact(counts, ExpectedTotals, stated)

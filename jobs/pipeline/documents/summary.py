@@ -1,6 +1,6 @@
-"""What a run cost: per stage seconds, core hours, memory and geounits, kept in OUT/summary.json.
+"""The costs of a run by stage: seconds, core hours, memory and geounits, in OUT/summary.json.
 
-The costs of reading and measuring depend on the truth, so the file stays outside of OUT/release.
+The costs of reading and measuring depend on the true data, so the file is outside of OUT/release.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Straggler:
     """A task that takes or took much longer than its cost predicts.
 
     Attributes:
-      step: Label of its step.
-      task: Its number.
-      low: First geocode of its range, "" if it has none.
-      high: Last geocode.
-      cost: Predicted cost, in geounits, or 1 where nothing is predicted.
-      seconds: How long it took, or runs so far.
-      expected_seconds: By the median of finished tasks and the costs.
-      running: Whether it still runs.
+      step: Label of the step.
+      task: Number of the task.
+      low: First geocode of its range; empty without a range.
+      high: Last geocode of its range.
+      cost: Predicted cost, in geounits; 1 without a prediction.
+      seconds: Duration, so far if it still runs.
+      expected_seconds: Duration predicted from finished tasks and the predicted costs.
+      running: Whether the task still runs.
     """
 
     step: str
@@ -45,16 +45,16 @@ class Straggler:
 
 @document
 class Total:
-    """What several parts cost.
+    """Total costs of some parts.
 
     Attributes:
-      seconds: Elapsed.
+      seconds: Elapsed seconds.
       core_seconds: Processor time of all processes: driver, its Java, and on every machine the
         executors and Python workers.
-      tasks: Finished tasks.
-      peak_memory_bytes: Of all processes of the run on the driver's machine, sampled once a second;
-        local workers included.
-      task_peak_memory_bytes: Largest Python worker on any machine, as resident size; 0 without
+      tasks: Number of finished tasks.
+      peak_memory_bytes: Peak memory of all processes of the run on the driver's machine, sampled
+        once a second, including local workers.
+      task_peak_memory_bytes: Largest resident size of a Python worker on any machine; 0 without
         tasks.
       core_hours: `core_seconds` in hours.
     """
@@ -69,10 +69,10 @@ class Total:
 
 @document
 class Costs(Total):
-    """What a stage, or a part of it, cost.
+    """Costs of a stage, or of a part of it.
 
     Attributes:
-      geounits: Geounits of all steps; one that three steps handle counts three times.
+      geounits: Geounits of all steps; a geounit in three steps counts three times.
       rate: Geounits per second; null without geounits.
     """
 
@@ -82,12 +82,12 @@ class Costs(Total):
 
 @document
 class Place:
-    """Which part of a run it is.
+    """A part of a run.
 
     Attributes:
       stage: Name of the stage.
-      what: What of it.
-      geolevel: The geolevel it is about; null if it is not about one.
+      what: Name of the part within the stage.
+      geolevel: Geolevel of the part; null if it has none.
     """
 
     stage: str
@@ -97,10 +97,10 @@ class Place:
 
 @document
 class Part(Costs, Place):
-    """What a part of a stage cost, over all starts of the run that worked on it.
+    """Costs of a part of a stage, over all starts of the run.
 
     Attributes:
-      stragglers: Its tasks that lagged.
+      stragglers: Tasks that took much longer than predicted.
     """
 
     stragglers: tuple[Straggler, ...]
@@ -108,13 +108,13 @@ class Part(Costs, Place):
 
 @document
 class Summary:
-    """What a run cost so far.
+    """Costs of a run so far.
 
     Attributes:
       format: 1.
-      total: All stages.
-      stages: By name, in the order in which they began.
-      parts: The parts of the stages.
+      total: Costs of all stages.
+      stages: Costs by name of the stage, in the order in which they began.
+      parts: Costs of the parts of stages.
     """
 
     format: Literal[1]
@@ -124,20 +124,19 @@ class Summary:
 
     @property
     def stragglers(self) -> list[Straggler]:
-        """The tasks of all parts that lagged."""
+        """Return the stragglers of all parts."""
         return [straggler for part in self.parts for straggler in part.stragglers]
 
 
 def summary_of(parts: Sequence[Part]) -> Summary:
-    """Parts of the same place as one, and their sums by stage and in all.
+    """Merge equal parts of several starts, and compute their sums by stage and in total.
 
-    Seconds, core seconds, geounits and tasks are added up, over starts of the run too; of memory
-    the largest is kept.
+    Seconds, core seconds, geounits and tasks are added up; of memory, the largest value is kept.
     """
-    places: dict[tuple[str, str], list[Part]] = {}
+    merged: dict[tuple[str, str], list[Part]] = {}
     stages: dict[str, list[Part]] = {}
     for part in parts:
-        places.setdefault((part.stage, part.what), []).append(part)
+        merged.setdefault((part.stage, part.what), []).append(part)
         stages.setdefault(part.stage, []).append(part)
     return Summary(
         format=1,
@@ -148,10 +147,10 @@ def summary_of(parts: Sequence[Part]) -> Summary:
                 stage=group[0].stage,
                 what=group[0].what,
                 geolevel=group[0].geolevel,
-                stragglers=tuple(one for part in group for one in part.stragglers),
+                stragglers=tuple(task for part in group for task in part.stragglers),
                 **_costs(group),
             )
-            for group in places.values()
+            for group in merged.values()
         ),
     )
 
@@ -178,12 +177,12 @@ def _costs(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def read_summary(folder: storage.Place) -> Summary:
-    """Read the summary of a run folder; it has no parts before the first is done.
+    """Read the summary of a run folder; empty before the first part is done.
 
-    Stages of older versions get the names of today.
+    Stages of older versions get their current names.
 
     Raises:
-      OutputError: It is damaged.
+      OutputError: The file is damaged.
     """
     path = folder / SUMMARY
     if not path.is_file():

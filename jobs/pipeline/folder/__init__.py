@@ -1,1 +1,1 @@
-"""Whose folder a run is, what is done, what is drawn."""
+"""The run folder: its owner, the progress of stages, draws of noise, and solutions."""

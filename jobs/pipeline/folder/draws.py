@@ -1,26 +1,26 @@
-"""One grant, one draw: what the account of a population knows of measured parts.
+"""Record the draws of noise in the account, so that each part is drawn once per grant.
 
-A part is what is measured at once: queries of a geolevel of a census; a statistic, table or model
-of a survey. Lines of the account have its name under the key `geolevel`.
+A part is measured as a whole: queries of a geolevel of a census; a statistic, table or model of a
+survey. Lines of the account have the name of the part under the key `geolevel`.
 
-A run folder can be copied, or restored from a backup, with its identity. So what was drawn is
-recorded outside of it, part by part, in the account:
+A run folder can be copied, or restored from a backup, with its identity. So draws are recorded
+outside of the folder, part by part, in the account:
 
 1. Before the noise of a part is drawn, a line `drawing` names the attempt by a random number.
-   The folder keeps the numbers of its own attempts (`OUT/draws.jsonl`, written first). A folder
-   that does not know the last attempt in the account is a copy that was overtaken, and is refused.
-2. Before the noisy answers can be read, a line `measured` holds their digest. It is refused if
-   another attempt was begun or measured meanwhile; these answers are then removed, unread.
+   The folder keeps the numbers of its attempts (`OUT/draws.jsonl`, written first). A folder
+   without the last attempt of the account is an outdated copy, and is refused.
+2. Before the noisy answers become readable, a line `measured` records their digest. The line is
+   refused if another attempt began or was measured meanwhile; the answers are then removed unread.
 
-If measuring code fails after it drew noise, a line `failed_draw` says so, and the part is never
-drawn again: an error may tell something of the noise. Whatever kills a driver, a worker or a disk
-tells nothing, and the part is drawn anew.
+If measuring code fails after it drew noise, a line `failed_draw` records this, and the part is
+never drawn again: the error may reveal information about the noise. If a driver, a worker or a disk
+dies, nothing is revealed, and the part is drawn again.
 
-So of every part and grant one draw can ever be read, whatever is copied and whatever dies.
+So only one draw of each part and grant is ever readable, even after copies and crashes.
 
 The folder also keeps the number and digest of the last line that it saw in the account. An account
-that does not go on from there was restored from a backup that is older, and grants that were spent
-since are missing: it is refused at every start.
+without this line was restored from an older backup and lacks grants that were spent since; every
+start refuses it.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ _NEW_GRANT = (
 
 @dataclass(frozen=True)
 class Draw:
-    """One attempt to draw the noise of a part, or what was measured by it.
+    """One attempt to draw the noise of a part, or the measurements from it.
 
     Attributes:
-      attempt: A random number; empty for measurements of which only the digest is known.
-      folder: Where the run folder was.
-      at: When, UTC.
-      sha256: Digest of the measurements; none of an attempt.
+      attempt: Random number of the attempt; empty if only the digest is known.
+      folder: Path of the run folder at that time.
+      at: Time in UTC.
+      sha256: Digest of the measurements; None for an attempt.
     """
 
     attempt: str
@@ -81,12 +81,12 @@ class Draw:
 
 @dataclass(frozen=True)
 class Draws:
-    """The draws of one product of a run, in the account and in its folder.
+    """The log of draws of one product, in the account and in the run folder.
 
     Attributes:
-      account: The account; the grant must be reserved there.
-      reservation: The reserved grant of the run.
-      folder: Folder of the run as it is now.
+      account: The account, in which the grant must be claimed.
+      reservation: The reservation on the grant.
+      folder: Current path of the run folder.
     """
 
     account: Place
@@ -95,7 +95,7 @@ class Draws:
 
     @property
     def journal(self) -> Place:
-        """The attempts that this folder made."""
+        """Return the path of the journal of attempts of this folder."""
         return draws_journal(self.folder)
 
     def begin(self, part: str, *, moved: bool = False) -> str:
@@ -103,14 +103,14 @@ class Draws:
 
         Args:
           part: Name of the part.
-          moved: Whether the caller knows that this folder is the one that goes on.
+          moved: Whether the user confirmed that this moved or copied folder continues the run.
 
         Returns:
-          The number of the attempt.
+          The random number of the attempt.
 
         Raises:
           LedgerError: The part was measured under this grant; another folder began to draw it
-            later than this one; or the run lies in another folder too.
+            later; or the run exists in another folder too.
           OutputError: The account or the folder cannot be written.
         """
         attempt = uuid.uuid4().hex
@@ -119,24 +119,24 @@ class Draws:
             for line in read_journal(self.journal)
             if (line.get("product"), line.get("geolevel")) == (self.reservation.product, part)
         ]
-        own = {"product": self.reservation.product, "geolevel": part, "attempt": attempt}
+        noted = {"product": self.reservation.product, "geolevel": part, "attempt": attempt}
         line = {**self._line(DRAWING, part, attempt), **({"moved": True} if moved else {})}
 
         def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             self._refuse(lines, part, known, moved=moved)
             return [line]
 
-        append_to_journal(self.journal, lambda _: [own])
+        append_to_journal(self.journal, lambda _: [noted])
         append_to_journal(self.account, decide)
         note_account_line(self.folder, self.account)
         return attempt
 
     def record(self, part: str, attempt: str, sha256: str) -> Draw | None:
-        """Record what an attempt measured, before anybody can read it.
+        """Record the digest of measurements, before they become readable.
 
         Returns:
-          None if the measurements are recorded; what was begun or measured instead, if they must
-          not be used.
+          None if they are recorded; else the other attempt or measurements, in favor of which
+          these must be discarded.
 
         Raises:
           OutputError: The account cannot be written.
@@ -168,28 +168,28 @@ class Draws:
         append_to_journal(self.account, lambda _: [line])
 
     def measured(self, part: str) -> Draw | None:
-        """What was measured of a part under the grant, wherever."""
+        """Return the measurements of a part recorded under the grant, from any folder."""
         return _measured(self._of(read_journal(self.account), part))
 
     def attempt(self, part: str) -> str | None:
-        """The last attempt in the account."""
+        """Return the last attempt at a part in the account."""
         draws = self._of(read_journal(self.account), part)
         return draws[-1].attempt if draws else None
 
     def confirm(self, part: str, sha256: str, attempt: str, *, write: bool) -> None:
-        """Check that measurements that can be read are those that the account knows.
+        """Check that published measurements have the digest recorded in the account.
 
-        An account that was restored from an older backup, or is of an older version, does not know
-        them; then it is told, so that no copy of the folder draws again.
+        An account from an older backup or version may lack the record. It is then added, so that no
+        copy of the folder draws again.
 
         Args:
           part: Name of the part.
-          sha256: Their digest.
-          attempt: The attempt that they name.
-          write: Whether to tell the account.
+          sha256: Digest of the published measurements.
+          attempt: Attempt named in their facts.
+          write: Whether to add a missing record to the account.
 
         Raises:
-          LedgerError: Others were measured under the grant.
+          LedgerError: Other measurements are recorded under the grant.
         """
 
         def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -200,7 +200,7 @@ class Draws:
                 raise LedgerError(
                     f"{self.folder}, {self.reservation.product}, part {part}",
                     "holds other measurements than those recorded under this grant; both together "
-                    "tell more than it allows",
+                    "reveal more than the grant allows",
                     got=f"recorded for {measured.folder}, {measured.at}",
                     remedy="use those and remove this folder; never publish what is in it",
                 )
@@ -222,11 +222,10 @@ class Draws:
         reservation, draws = self.reservation, self._of(lines, part)
         where = f"{self.folder}, {reservation.product}, part {part}"
         reservations = [
-            one for one in reservations_among(self.account, lines) if one.run == reservation.run
+            c for c in reservations_among(self.account, lines) if c.run == reservation.run
         ]
         if not any(
-            (one.product, one.grant) == (reservation.product, reservation.grant)
-            for one in reservations
+            (c.product, c.grant) == (reservation.product, reservation.grant) for c in reservations
         ):
             self._unknown()
         measured = _measured(draws)
@@ -256,16 +255,16 @@ class Draws:
                 got=f"{draws[-1].folder}, {draws[-1].at}",
                 remedy=f"go on there; if that copy is lost, `das run {self.folder} --moved`",
             )
-        places = [
+        folders = [
             line["folder"]
             for line in lines
             if line.get("run") == reservation.run and line.get("event") != FAILED_CHECK
         ]
-        if places and _is_other_run(place_of(places[-1]), self.folder, reservation.run):
+        if folders and _is_other_run(place_of(folders[-1]), self.folder, reservation.run):
             raise LedgerError(
                 where,
-                "is to be drawn in a copy of the folder that the run was begun in",
-                got=places[-1],
+                "would be drawn in a copy of the folder in which the run began",
+                got=folders[-1],
                 remedy=f"go on there; if it shall be given up, `das run {self.folder} --moved`",
             )
 
@@ -278,7 +277,7 @@ class Draws:
         )
 
     def _of(self, lines: Sequence[Mapping[str, Any]], part: str) -> list[Draw]:
-        """Attempts and measurements of a part, oldest first."""
+        """Return attempts and measurements of a part, oldest first."""
         wanted = (self.reservation.product, self.reservation.grant, part)
         about = [line for line in lines if line.get("event") in (DRAWING, MEASURED)]
         try:
@@ -305,10 +304,10 @@ class Draws:
 
 
 def note_account_line(folder: Place, account: Place) -> None:
-    """Keep the number and digest of the last line of an account in a run folder.
+    """Record the number and digest of the last line of an account in a run folder.
 
     Raises:
-      LedgerError, OutputError: One of the two journals was tampered with, or cannot be written.
+      LedgerError, OutputError: One of the two journals is altered, or cannot be written.
     """
     digests = line_digests(account)
     last = {"account_lines": len(digests), "account_sha256": digests[-1]}
@@ -324,13 +323,13 @@ def refuse_rolled_back(folder: Place, account: Place, *, is_complete: bool, move
 
     Args:
       folder: The run folder.
-      account: The account that its run file names.
-      is_complete: Whether all that the run measures is measured in this folder.
-      moved: Whether the caller knows that this folder goes on; a complete one may, since it draws
-        nothing.
+      account: The account named in the run file.
+      is_complete: Whether all parts of the run are measured in this folder.
+      moved: Whether the user confirmed that this folder continues the run; accepted only for a
+        complete folder, which draws nothing more.
 
     Raises:
-      LedgerError: Lines are missing that were there.
+      LedgerError: Lines of the account are missing.
     """
     seen = _account_line(read_journal(draws_journal(folder)))
     if seen is None:
@@ -350,12 +349,12 @@ def refuse_rolled_back(folder: Place, account: Place, *, is_complete: bool, move
 
 
 def draws_journal(folder: Place) -> Place:
-    """The journal of a run folder: attempts to draw, and the account's last line that it saw."""
+    """Return the path of the journal of a run folder: attempts, and the last account line seen."""
     return folder / "draws.jsonl"
 
 
 def _account_line(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The last line of the account that a folder saw; none of folders of earlier versions."""
+    """Return the last account line that a folder saw; None in folders of earlier versions."""
     seen = [line for line in lines if "account_lines" in line]
     keys = ("account_lines", "account_sha256")
     return {key: seen[-1][key] for key in keys} if seen else None
@@ -370,20 +369,20 @@ def measure_once(
     is_recorded: Callable[[], bool],
     moved: bool = False,
 ) -> None:
-    """Have noisy answers published and known to the account: drawn now, or confirmed.
+    """Draw and publish noisy answers once, or verify the published ones.
 
     Args:
-      dataset: Where they are, or go.
-      draws: What the account knows; none if noise is seeded, which spends nothing.
-      name: What is measured, such as a part.
-      draw: Draws the noise; gets the number of the attempt to propose the dataset under, or None,
-        to publish it.
-      is_recorded: Whether the ledger says that it was measured; asked if nothing is published.
+      dataset: Folder of the noisy answers.
+      draws: The log of draws; None for seeded noise, which spends no budget.
+      name: Name of the measured part.
+      draw: Draws the noise. It gets the number of the attempt under which to propose the dataset,
+        or None to publish it.
+      is_recorded: Returns whether the ledger records the part; called if nothing is published.
       moved: As for `Draws.begin`.
 
     Raises:
-      LedgerError: They were measured and are gone, or a copy of the folder drew them.
-      OutputError: Something cannot be written.
+      LedgerError: Measured answers are gone, or a copy of the folder drew them.
+      OutputError: A file cannot be written.
     """
     if is_published(dataset):
         if draws is not None:
@@ -410,25 +409,24 @@ def draw_once(
     *,
     moved: bool = False,
 ) -> None:
-    """Draw a part and make it readable, or go on with a draw that was stopped before it was.
+    """Draw a part and publish it, or publish an interrupted draw.
 
     Args:
-      dataset: Where the noisy answers go; not published.
-      draws: What the account knows.
+      dataset: Folder of the noisy answers, not yet published.
+      draws: The log of draws.
       part: Name of the part.
-      draw: Draws the noise and proposes the dataset; gets the number of the attempt, which the
+      draw: Draws the noise and proposes the dataset. It gets the number of the attempt, which the
         facts of the dataset must name.
       moved: As for `Draws.begin`.
 
     Raises:
-      LedgerError: The part was drawn by another copy of the folder, or noisy answers that
-        count were lost.
-      OutputError: Something cannot be written.
+      LedgerError: Another copy of the folder drew the part, or recorded noisy answers are lost.
+      OutputError: A file cannot be written.
     """
     attempt = _waiting(dataset, draws, part)
     if attempt is None:
         left = leftovers(dataset)
-        attempt = draws.begin(part, moved=moved)  # from now on no earlier one can be recorded
+        attempt = draws.begin(part, moved=moved)  # from now on no earlier attempt can be recorded
         remove_files(dataset, left)  # not more: a later attempt may already be under way
         try:
             draw(attempt)
@@ -440,8 +438,8 @@ def draw_once(
         withdraw(dataset, attempt)
         raise LedgerError(
             f"{draws.folder}, {draws.reservation.product}, part {part}",
-            "was drawn by a copy of this folder at the same time; what was drawn here was removed, "
-            "and nobody could read it",
+            "was drawn by a copy of this folder at the same time; the answers drawn here were "
+            "removed unread",
             got=f"{other.folder}, {other.at}",
             remedy="go on there",
         )
@@ -449,7 +447,7 @@ def draw_once(
 
 
 def lost_answers(error: OutputError) -> LedgerError:
-    """What damaged noisy answers are: lost, since nothing may be drawn again."""
+    """Return the error for damaged noisy answers, which must not be drawn again."""
     return LedgerError(
         error.where,
         f"{error.what}, and noisy answers are drawn once: the budget was spent on them, and "
@@ -460,7 +458,7 @@ def lost_answers(error: OutputError) -> LedgerError:
 
 
 def _waiting(dataset: Place, draws: Draws, part: str) -> str | None:
-    """The attempt that was stopped before it could be read and is the one that counts, if any."""
+    """Return the interrupted attempt that may still be published; None if there is none."""
     measured = draws.measured(part)
     attempt = measured.attempt if measured is not None else draws.attempt(part)
     if not attempt or not is_proposed(dataset, attempt):
@@ -478,12 +476,12 @@ def _measured(draws: Sequence[Draw]) -> Draw | None:
     return next((draw for draw in draws if draw.sha256 is not None), None)
 
 
-def _is_other_run(place: Place, here: Place, run: str) -> bool:
-    """Whether another folder than this one holds the same run."""
-    document = place / "run.json"
+def _is_other_run(folder: Place, here: Place, run: str) -> bool:
+    """Return whether another folder than `here` holds the same run."""
+    document = folder / "run.json"
     try:
         if not document.exists() or is_same(document, here / "run.json"):
             return False
         return bool(json.loads(document.read_text(encoding="utf-8")).get("run") == run)
     except (OSError, ValueError, AttributeError):
-        return False  # not a folder that could go on
+        return False  # unreadable, so not a folder that could continue the run

@@ -1,4 +1,4 @@
-"""Whose a run folder is: its identity, the run file it was begun with, and the input it read."""
+"""The identity of a run folder: its configuration, run file, account and input files."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from jobs.pipeline.storage.place import Place, found_under, is_same, place_of, r
 
 _STATED = ("run_file", "configuration_files")
 _SOLUTIONS = "solutions"
-"""Under which a run folder remembers the run files of solutions beside its release."""
+"""Key of run.json with the run files of named solutions."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose a run folder is to be.
+    """The run that is to own a run folder.
 
     Attributes:
-      roots: The folder, and where its confidential half lies.
-      digest: Of the configuration.
-      account: Finds the account of the run.
-      stated: What the folder remembers of the run file; nothing where its release, or the solution
-        that is meant, was finalized with other settings.
-      solution: Name of the solution beside the release that is meant.
+      roots: The run folder, and the folder of its confidential files.
+      digest: Digest of the configuration.
+      account: Returns the path of the account.
+      stated: Path and digests of the run file, stored in run.json; empty if the release or the
+        named solution is finalized with other settings.
+      solution: Name of the solution; None for the release.
     """
 
     roots: Roots
@@ -58,7 +58,7 @@ class Owner:
 
 
 def owner_of(resolved: Resolved) -> Owner:
-    """Describe whose the run folder of a census is to be."""
+    """Return the owner of the run folder of a census."""
     config = resolved.config
     return Owner(
         roots=config.output.roots,
@@ -70,18 +70,18 @@ def owner_of(resolved: Resolved) -> Owner:
 
 
 def claim_as(wanted: Owner) -> str:
-    """Make the roots ours: create them, or check that they belong to the same configuration.
+    """Create the roots of a run, or check that they belong to the same configuration.
 
-    The run folder remembers where the run file is, for `das run OUT`, and those of solutions beside
-    its release. A folder of another configuration under which nothing was measured and no grant
-    was claimed is emptied and taken over; the caller is the only driver.
+    run.json stores the path of the run file, for `das run OUT`, and those of named solutions. A
+    folder of another configuration is emptied and taken over if nothing was measured and no grant
+    was claimed. The caller must be the only driver.
 
     Returns:
       The identity of the run folder.
 
     Raises:
-      OutputError: One cannot be written, belongs to another configuration or run, or holds other
-        files.
+      OutputError: A root cannot be written, belongs to another configuration or run, or holds
+        other files.
     """
     roots, out, digest = wanted.roots, wanted.roots.out, wanted.digest
     path = out / "run.json"
@@ -121,16 +121,16 @@ def claim_as(wanted: Owner) -> str:
 
 
 def remembered_run(out: Place) -> str:
-    """Return the identity that a run folder remembers.
+    """Return the identity stored in a run folder.
 
     Raises:
-      OutputError: It is not the folder of a run.
+      OutputError: The folder is not a run folder.
     """
     return str(read_identity(out, "remove the folder")["run"])
 
 
 def stated_configuration(resolved: Resolved) -> dict[str, object]:
-    """What a run folder remembers of its run file: where it is, and digests of what it names."""
+    """Return the path of the run file, and digests of it and the files it names, for run.json."""
     products = resolved.config.products.values()
     files = [resolved.source.resolve()]
     files += [
@@ -140,7 +140,7 @@ def stated_configuration(resolved: Resolved) -> dict[str, object]:
 
 
 def stated_files(files: Sequence[Place]) -> dict[str, object]:
-    """What a run folder of any kind remembers of its run file, which is the first of some files."""
+    """Return the path of the first file, the run file, and digests of all, for run.json."""
     digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     return dict(zip(_STATED, (str(files[0]), digests), strict=True))
 
@@ -156,14 +156,14 @@ def load_again(
 
     Args:
       out: The run folder.
-      config: Where the run file is now; default: where it was.
+      config: Current path of the run file; default: the path in run.json.
       master: Replaces `runtime.master`.
-      solution: Name of a solution beside the release.
-      confidential: Where its confidential files are now; default: where they were.
+      solution: Name of a solution.
+      confidential: Current folder of the confidential files; default: the one in run.json.
 
     Raises:
-      OutputError: It is not the folder of a run.
-      ConfigError: The run file is not where it was, or says something else than it said.
+      OutputError: The folder is not a run folder.
+      ConfigError: The run file is missing, or its configuration changed.
     """
     document, source = remembered(out, config, solution)
     resolved = load_run(
@@ -185,17 +185,16 @@ def load_again(
 def remembered(
     out: Place, config: pathlib.Path | None, solution: str | None = None
 ) -> tuple[dict[str, Any], pathlib.Path]:
-    """Return what a run folder of any kind remembers, and where its run file is now.
+    """Return the contents of run.json, and the path of the run file.
 
     Args:
-      out: The run folder.
-      config: Where the run file is now; default: where it was.
-      solution: Name of a solution beside the release, whose own run file is meant; a new one has
-        the run file of the release.
+      out: The run folder, of a census or a survey.
+      config: Current path of the run file; default: the path in run.json.
+      solution: Name of a solution, whose run file is used; a new solution uses that of the release.
 
     Raises:
-      OutputError: It is not the folder of a run.
-      ConfigError: The run file is not where it was.
+      OutputError: The folder is not a run folder.
+      ConfigError: The run file is missing.
     """
     document = read_identity(out, "give the output.directory of a run")
     document |= document.get(_SOLUTIONS, {}).get(solution, {})
@@ -215,16 +214,16 @@ def refuse_other_configuration(
     stated: Mapping[str, object],
     want: str | None = None,
 ) -> None:
-    """Refuse a run file that says something else than the one that a folder was begun with.
+    """Refuse a run file whose configuration differs from that of the run folder.
 
     Args:
-      document: What the folder remembers.
-      digest: Of the configuration now.
-      stated: What it states of its files.
-      want: Which changes are allowed.
+      document: Contents of run.json.
+      digest: Digest of the current configuration.
+      stated: Path and digests of the current run file, as `stated_files`.
+      want: Allowed changes, for the error.
 
     Raises:
-      ConfigError: It does.
+      ConfigError: The digests differ.
     """
     if document.get("configuration_digest") != digest:
         raise ConfigError(
@@ -238,7 +237,7 @@ def refuse_other_configuration(
 
 
 def _changed_files(document: Mapping[str, object], stated: Mapping[str, object]) -> str:
-    """Which files differ from what they were; empty if that is not known."""
+    """Name the configuration files that changed; empty if that is unknown."""
     before, seen = document.get("configuration_files"), stated["configuration_files"]
     if not isinstance(before, dict) or not isinstance(seen, dict):
         return ""
@@ -247,7 +246,7 @@ def _changed_files(document: Mapping[str, object], stated: Mapping[str, object])
 
 
 def is_renamed(out: Place, account: Place) -> bool:
-    """Whether an account is not the one that a run folder remembers, which is still there."""
+    """Return whether the account differs from that in run.json, and the latter still exists."""
     before = read_identity(out, "remove the folder").get("account")
     if before is None or before == str(account):
         return False
@@ -259,8 +258,8 @@ def refuse_other_account(out: Place, account: Place) -> None:
     """Refuse an account other than that in which the grants of a run folder were claimed.
 
     Raises:
-      LedgerError: They were claimed in another one, which this one is not in a new place: a second
-        account knows nothing of the draws of copies of this folder.
+      LedgerError: The account is another one, not the same one moved. It would lack the draws of
+        copies of this folder.
     """
     document = read_identity(out, "remove the folder")
     before = document.get("account")
@@ -277,26 +276,26 @@ def refuse_other_account(out: Place, account: Place) -> None:
 
 
 def note_account(out: Place, account: Place, inputs: Mapping[str, str]) -> None:
-    """Remember in which account the grants of a run folder are claimed, before they are.
+    """Store the path of the account in run.json, before grants are claimed.
 
     Args:
       out: The run folder.
       account: The account.
-      inputs: Keyed digests of the inputs whose grants are claimed now, by product.
+      inputs: Product -> keyed digest of its input, for the grants claimed now.
 
     Raises:
-      LedgerError: As of `refuse_other_account`.
+      LedgerError: As for `refuse_other_account`.
     """
     refuse_other_account(out, account)
     document = read_identity(out, "remove the folder")
-    own = {**document.get("inputs", {}), **inputs}
-    noted = {**document, "account": str(account), **({"inputs": own} if own else {})}
+    digests = {**document.get("inputs", {}), **inputs}
+    noted = {**document, "account": str(account), **({"inputs": digests} if digests else {})}
     if noted != document:
         write_json(out / "run.json", noted)
 
 
 def has_spent(out: Place, account: Place) -> str | None:
-    """What binds a run folder to its configuration; None if another may take it over.
+    """Say why a run folder must keep its configuration; None if another may take it over.
 
     Args:
       out: The run folder.
@@ -323,7 +322,7 @@ def has_spent(out: Place, account: Place) -> str | None:
 
 
 def input_files(config: RunConfig) -> dict[str, list[int]]:
-    """Size and time of change of every input file, by path."""
+    """Return size and modification time (ns) of every input file, by path."""
     products = config.products.values()
     roots = [product.input.path for product in products]
     if config.geography.geounits is not None:
@@ -334,19 +333,19 @@ def input_files(config: RunConfig) -> dict[str, list[int]]:
     stated = [entry for product in products for entry in product.invariants]
     roots += [entry.public_table.path for entry in stated if entry.public_table is not None]
     released = [entry.released_before for entry in stated]
-    # The manifest of a release fixes every byte of it.
-    roots += [ReleaseLayout(one.path).manifest for one in released if one is not None and one.path]
+    # The manifest of a release determines all its files by their digests.
+    roots += [ReleaseLayout(r.path).manifest for r in released if r is not None and r.path]
     return files_under(roots, account_of(config))
 
 
 def input_digest(data: Place, account: Place) -> bytes:
-    """Return the SHA-256 of the contents of an input, whatever its files are called.
+    """Return the SHA-256 of the contents of an input, independent of file names.
 
-    It is confidential: write it nowhere but under a key (`jobs.pipeline.storage.account.keyed`).
+    The digest is confidential: store only a keyed digest (`jobs.pipeline.storage.account.keyed`).
 
     Args:
       data: A file or folder.
-      account: The account, which is no input where it lies in the folder.
+      account: The account, which is skipped if it lies in the folder.
     """
     digests = []
     for file in files_under([data], account):
@@ -356,7 +355,7 @@ def input_digest(data: Place, account: Place) -> bytes:
 
 
 def files_under(roots: Sequence[Place], account: Place) -> dict[str, list[int]]:
-    """Size and time of change of files and of all files of folders, but for the account."""
+    """Return size and modification time (ns) of files, also in folders, without the account."""
     files = [p for root in roots for p in (found_under(root, "*") if root.is_dir() else [root])]
     return {
         str(p): [p.stat().st_size, p.stat().st_mtime_ns]
@@ -366,7 +365,7 @@ def files_under(roots: Sequence[Place], account: Place) -> dict[str, list[int]]:
 
 
 def check_same_input(config: RunConfig, path: Place) -> None:
-    """Refuse to go on with other input than was read.
+    """Refuse input files that changed since they were read.
 
     Raises:
       InputError: An input file is not the one that was read.
@@ -375,15 +374,15 @@ def check_same_input(config: RunConfig, path: Place) -> None:
 
 
 def check_same_files(seen: Mapping[str, list[int]], data: Place, path: Place) -> None:
-    """Refuse to go on with other input than was read: noise is drawn for one data set only.
+    """Refuse input files that changed, since noise is drawn for one data set only.
 
     Args:
-      seen: The input files as they are.
+      seen: Current size and modification time of the input files.
       data: The input, for the error.
-      path: What they were.
+      path: File with the values recorded when the input was read.
 
     Raises:
-      InputError: An input file is not the one that was read.
+      InputError: An input file changed since it was read.
     """
     before = read_json(
         path, "restore it; or go on from the measurements with `das run RUN --only solve`"

@@ -1,11 +1,10 @@
-"""One driver at a time: the lock of a run folder.
+"""The lock of a run folder: one driver at a time.
 
-On a disk it is a lock of the file system, which ends with the process. Stores have none; there a
-driver leaves a sign of life every few seconds, and one that is silent for long enough counts as
-dead. That is a courtesy, not what safety rests on: a driver that was only asleep may wake up and
-work on beside the one that took over, and still nothing is drawn or published twice
-(`jobs.pipeline.folder.draws`, `jobs.pipeline.storage.dataset`). It finds out before its next step,
-and stops.
+On a disk, the lock is a file lock, which ends with the process. In an object store, a driver writes
+a heartbeat every few seconds; without heartbeats for 30 seconds it counts as dead. Safety does not
+depend on this lock: a suspended driver may resume while another one works, and still nothing is
+drawn or published twice (`jobs.pipeline.folder.draws`, `jobs.pipeline.storage.dataset`). It notices
+before its next step, and stops.
 """
 
 from __future__ import annotations
@@ -28,30 +27,30 @@ from das.errors import OutputError
 from jobs.pipeline.storage.place import Place, StoredPlace
 
 LOCK = "driver.lock"
-_PATIENCE = 10.0  # seconds that a driver that was just killed is given to end
-_BEAT = 5.0  # seconds between signs of life in a store
-_LOOK = 1.0  # seconds between looks at another driver's
-_SILENCE = 30.0  # seconds without one, after which a driver counts as dead
+_PATIENCE = 10.0  # seconds to wait for a driver that was just killed; default, not measured
+_BEAT = 5.0  # seconds between heartbeats in a store; default, not measured
+_LOOK = 1.0  # seconds between checks of another driver's heartbeat; default, not measured
+_SILENCE = 30.0  # seconds without heartbeat after which a driver counts as dead; default
 _ENDED = b"ended\n"
 
 
 @dataclass(frozen=True)
 class Hold:
-    """A run folder that this process drives.
+    """A lock that this process holds on a run folder.
 
     Attributes:
-      out: The folder.
-      sign: Where it leaves signs of life; none on a disk, where nobody can take the hold away.
+      out: The run folder.
+      sign: File of its heartbeats in a store; None on a disk, where the lock cannot be lost.
     """
 
     out: Place
     sign: StoredPlace | None = None
 
     def refuse_overtaken(self) -> None:
-        """Stop a driver that was silent for so long that another one took over.
+        """Stop a driver if another one has taken over.
 
         Raises:
-          OutputError: Another one did, or the store does not say.
+          OutputError: Another driver has taken over, or the store cannot be read.
         """
         if self.sign is None or not isinstance(self.out, StoredPlace):
             return
@@ -70,15 +69,13 @@ class Hold:
 
 @contextmanager
 def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[Hold]:
-    """Hold a run folder: two drivers at once would remove each other's unpublished files.
+    """Lock a run folder: two drivers at once would remove each other's unpublished files.
 
-    The hold ends with the process, however it ends. Who stops it from the keyboard is told how to
-    go on.
+    The lock ends with the process. After Ctrl-C, a message names the command to continue.
 
     Args:
       out: The run folder.
-      patience_seconds: How long another driver is given to end; default: ten seconds, in which one
-        that was just killed does.
+      patience_seconds: How long to wait for another driver to end; default: 10 seconds.
 
     Raises:
       OutputError: Another process works on the folder, or the lock cannot be written.
@@ -100,7 +97,7 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[H
 
 @contextmanager
 def _only_local(out: Path, patience: float) -> Iterator[Hold]:
-    # The package filelock opens with O_TRUNC: who waits would erase who holds the folder.
+    # The package filelock opens with O_TRUNC: a waiting process would erase the holder's name.
     path = out / LOCK
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -122,29 +119,29 @@ def _only_local(out: Path, patience: float) -> Iterator[Hold]:
 @contextmanager
 def _only_stored(out: StoredPlace, patience: float) -> Iterator[Hold]:
     token = uuid.uuid4().hex
-    own = _take(out, token, patience)
+    sign = _take(out, token, patience)
     ended = threading.Event()
 
     def beat() -> None:
         for number in count(1):
             if ended.wait(_BEAT):
                 return
-            with suppress(OSError):  # a store that is out of reach now may be back at the next
-                own.store.replace(own.key, _sign(token, number))
+            with suppress(OSError):  # a store may be out of reach for one heartbeat
+                sign.store.replace(sign.key, _sign(token, number))
 
     life = threading.Thread(target=beat, daemon=True)
     life.start()
     try:
-        yield Hold(out, own)
+        yield Hold(out, sign)
     finally:
         ended.set()
         life.join()
         with suppress(OSError):
-            own.store.replace(own.key, _ENDED)
+            sign.store.replace(sign.key, _ENDED)
 
 
 def _take(out: StoredPlace, token: str, patience: float) -> StoredPlace:
-    """Become the driver of a folder, after one that ended or has been silent."""
+    """Become the driver of a folder, after the previous driver ended or fell silent."""
     began = since = time.monotonic()
     last: tuple[StoredPlace, bytes] | None = None
     lives = False
@@ -153,9 +150,9 @@ def _take(out: StoredPlace, token: str, patience: float) -> StoredPlace:
             number, holder = _holder(out)
             now = time.monotonic()
             if holder is None or holder[1] == _ENDED or (last == holder and now - since > _SILENCE):
-                own = out / f"{LOCK}.d" / f"{number + 1:08d}"
-                if own.store.create(own.key, _sign(token, 0)):
-                    return own
+                sign = out / f"{LOCK}.d" / f"{number + 1:08d}"
+                if sign.store.create(sign.key, _sign(token, 0)):
+                    return sign
         except OSError as error:
             raise OutputError(str(out), "cannot be locked", got=error.strerror) from None
         if last is not None and last != holder:
@@ -167,12 +164,12 @@ def _take(out: StoredPlace, token: str, patience: float) -> StoredPlace:
 
 
 def _holder(out: StoredPlace) -> tuple[int, tuple[StoredPlace, bytes] | None]:
-    """Number and last sign of life of the driver that came last; 0 and None if there was none."""
+    """Return number and last heartbeat of the latest driver; 0 and None without any."""
     for key in sorted(out.store.files(f"{out.key}/{LOCK}.d".lstrip("/")), reverse=True):
-        place = StoredPlace(out.root, key)
-        if place.name.isdigit():
+        sign = StoredPlace(out.root, key)
+        if sign.name.isdigit():
             with suppress(FileNotFoundError):
-                return int(place.name), (place, place.read_bytes())
+                return int(sign.name), (sign, sign.read_bytes())
     return 0, None
 
 
@@ -181,7 +178,7 @@ def _process() -> str:
 
 
 def _sign(token: str, number: int) -> bytes:
-    """Who is alive. In containers two may have one number and host name: the token tells them."""
+    """Return a heartbeat. The token distinguishes containers with equal process and host name."""
     return f"{_process()}, sign of life {number}\n{token}\n".encode()
 
 

@@ -1,4 +1,4 @@
-"""Open a run folder: claim it, be its only driver, and refuse what could not be paid for."""
+"""Open a run folder: lock it, check its owner, and refuse grants that are already spent."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ANOTHER_LOG = "choose another place for the log"
 
 @dataclass(frozen=True)
 class OpenFolder:
-    """A run folder that this process alone works on.
+    """A run folder that this process has locked.
 
     Attributes:
-      identity: That of the run.
-      refuse_overtaken: Raises OutputError once another driver took over.
+      identity: Identity of the run.
+      refuse_overtaken: Raises OutputError once another driver has taken over.
     """
 
     identity: str
@@ -41,13 +41,13 @@ def open_folder(
     *,
     moved: bool = False,
 ) -> Iterator[OpenFolder]:
-    """Claim the folder of a run for the block; what fails in it is logged.
+    """Lock the folder of a run during the block, and log failures of the block.
 
     Args:
-      owner: Whose it is to be.
-      spendings: What a folder with some identity spends.
-      reporter: Who watches.
-      moved: Whether the folder is known to be the one that goes on.
+      owner: The run that is to own the folder.
+      spendings: Returns what a run folder with a given identity spends.
+      reporter: Receives progress messages.
+      moved: Whether the user confirmed that this moved or copied folder continues the run.
 
     Raises:
       OutputError: The folder cannot be written, or belongs to another configuration or driver; or
@@ -55,11 +55,11 @@ def open_folder(
       LedgerError: A grant was spent by another run, or the account was rolled back.
     """
     out = owner.roots.out
-    asked = spendings("")
-    accounts = [spending.account for spending in asked if spending.account is not None]
+    planned = spendings("")
+    accounts = [spending.account for spending in planned if spending.account is not None]
     refuse_misplaced_log(reporter, out, accounts)
-    if not (out / "run.json").exists():  # then nothing is left of a run that is refused
-        refuse_spent_grants(asked, is_new=True)
+    if not (out / "run.json").exists():  # refuse before the folder is created
+        refuse_spent_grants(planned, is_new=True)
     make_roots(owner.roots)
     with _failure_logged(reporter), only_driver(out) as hold:
         identity = claim_as(owner)
@@ -70,10 +70,10 @@ def open_folder(
 
 
 def refuse_misplaced_log(reporter: Reporter, out: Place, accounts: Iterable[Place] = ()) -> None:
-    """Keep the log out of what may be published, and out of files that the run writes itself.
+    """Refuse a log inside the release, or with the name of a file of the run.
 
     Raises:
-      OutputError: The log would lie in the release, or take the name of such a file.
+      OutputError: The log would lie in the release, or overwrite a file of the run.
     """
     log = reporter.log
     if log is None:
@@ -84,14 +84,14 @@ def refuse_misplaced_log(reporter: Reporter, out: Place, accounts: Iterable[Plac
             "lies in the release; its times depend on the confidential data",
             remedy=_ANOTHER_LOG,
         )
-    own = [out / "run.json", out / LOCK, out / SUMMARY, draws_journal(out), *accounts]
-    if log.resolve() in [place.resolve() for place in own]:
+    written = [out / "run.json", out / LOCK, out / SUMMARY, draws_journal(out), *accounts]
+    if log.resolve() in [path.resolve() for path in written]:
         raise OutputError(str(log), "is a file of the run, not its log", remedy=_ANOTHER_LOG)
 
 
 @contextmanager
 def _failure_logged(reporter: Reporter) -> Iterator[None]:
-    """Log how the block failed; of an unforeseen error only the type."""
+    """Log an error of the block; of unexpected errors only the type, which reveals no data."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""How far a run is: which outputs of which stages are complete."""
+"""The progress of a run: complete, missing and damaged outputs of each stage."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from jobs.pipeline.storage.place import Place, StoredPlace, at_once, lies_in
 
 @dataclass(frozen=True)
 class StageProgress:
-    """How far a stage of a product came.
+    """The progress of a stage of a product.
 
     Attributes:
       product: Name of the product.
       stage: Name of the stage.
-      done: Outputs it has completed.
-      outputs: Those it completes in all.
+      done: Number of complete outputs.
+      outputs: Number of all outputs.
     """
 
     product: str
@@ -51,15 +51,14 @@ class StageProgress:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return whether all outputs are complete."""
         return self.done == self.outputs
 
 
 def stage_progress(stages: Sequence[Stage], resolved: Resolved) -> list[StageProgress]:
-    """How far every stage of every product came, in the order of work.
+    """Return the progress of every stage of every product, in the order of work.
 
-    Stages that make nothing of a product, such as exact answers where there are no invariants, are
-    omitted.
+    Stages without outputs for a product are omitted.
     """
     progress = []
     for product in resolved.products.values():
@@ -74,7 +73,7 @@ def stage_progress(stages: Sequence[Stage], resolved: Resolved) -> list[StagePro
 
 
 def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
-    """Whether an output is as it will stay; `recorded` are the measurements in the ledger."""
+    """Return whether an output is final; `recorded` are the measurements in the ledger."""
     release = product.release
     if output == release.manifest:
         return is_finalized(release)
@@ -86,17 +85,17 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
 
 
 def is_finalized(release: ReleaseLayout) -> bool:
-    """Whether the manifest of a product names the datasets that are there."""
+    """Return whether the manifest of a product names exactly the existing datasets."""
     if not release.manifest.is_file():
         return False
     try:
         return _names_all(release, read_manifest(release))
     except OutputError:
-        return False  # damaged: written again
+        return False  # a damaged manifest is written again
 
 
 def is_census_finalized(resolved: Resolved) -> bool:
-    """Return whether all products are finalized, and the release manifest names them."""
+    """Return whether all products are finalized, and the release names their current manifests."""
     release, products = resolved.release, resolved.products
     if not all(is_finalized(product.release) for product in products.values()):
         return False
@@ -104,38 +103,41 @@ def is_census_finalized(resolved: Resolved) -> bool:
         stated = read_release(release.root)
         if not isinstance(stated, CensusManifest):
             return True
-        digests = {name: digest_of(one.release.manifest) for name, one in products.items()}
+        digests = {name: digest_of(p.release.manifest) for name, p in products.items()}
         return stated.products == digests and _names_all(release, stated)
     except OutputError:
         return False  # missing or damaged: written again
 
 
 def _names_all(release: ReleaseLayout, manifest: Contents) -> bool:
-    """Return whether a manifest names the datasets that are there, but for those of replicates."""
+    """Return whether a manifest names exactly the existing datasets, replicates aside."""
     named = {release.root / output.path: output.sha256 for output in manifest.outputs}
-    found = sorted({path.parent for path in release.root.rglob(MANIFEST)})
-    there = [one for one in found if release.is_own(one) and not release.is_of_replicates(one)]
-    digests = at_once(release.root, dataset_digest, there)
-    return dict(zip(there, digests, strict=True)) == named
+    datasets = sorted(
+        folder
+        for folder in {path.parent for path in release.root.rglob(MANIFEST)}
+        if release.is_own(folder) and not release.is_of_replicates(folder)
+    )
+    digests = at_once(release.root, dataset_digest, datasets)
+    return dict(zip(datasets, digests, strict=True)) == named
 
 
 def count_files(resolved: Resolved) -> tuple[int, int]:
-    """(datasets, files) that the manifests of a run folder name."""
+    """Return the numbers of datasets and of files that the manifests of a run folder name."""
     roots = (resolved.release.root, resolved.config.output.roots.confidential)
-    found = [path.parent for root in roots for path in root.rglob(MANIFEST)]
-    parts = [len(dataset.parts) for dataset in at_once(roots[0], Dataset.open, found)]
+    folders = [path.parent for root in roots for path in root.rglob(MANIFEST)]
+    parts = [len(dataset.parts) for dataset in at_once(roots[0], Dataset.open, folders)]
     return len(parts), sum(parts)
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A dataset that cannot be used as it is.
+    """A damaged or missing dataset.
 
     Attributes:
-      dataset: Its folder.
-      error: What is wrong with it.
-      redo: Datasets that are made again for it, itself included, of those that are there; none if
-        it cannot be.
+      dataset: Folder of the dataset.
+      error: Description of the damage.
+      redo: Existing datasets that must be rebuilt, including the damaged one; empty if it cannot
+        be rebuilt.
     """
 
     dataset: Place
@@ -144,10 +146,10 @@ class Damage:
 
 
 def damage_of(resolved: Resolved) -> list[Damage]:
-    """Every damaged dataset of a run folder, by the digests of all its files.
+    """Find the damaged datasets of a run folder, by the digests of all files.
 
     Raises:
-      LedgerError: The ledger was tampered with, or is gone though the grant was claimed.
+      LedgerError: The ledger was altered, or is gone though the grant was claimed.
     """
     roots = (resolved.release.root, resolved.config.output.roots.confidential)
     there = {path.parent for root in roots for path in root.rglob(MANIFEST)}
@@ -155,11 +157,11 @@ def damage_of(resolved: Resolved) -> list[Damage]:
     for product in resolved.products.values():
         spending = spending_of(resolved, product)
         refuse_lost_ledger(spending)
-        found = [*lost_measurements(spending), *_lost_counts(product, there)]
+        lost = [*lost_measurements(spending), *_lost_counts(product, there)]
         for path in sorted(there, key=str):
             if _owner(resolved, path) is product:
-                found += [(path, error) for error in find_damage(path)[:1]]
-        for path, error in found:
+                lost += [(path, error) for error in find_damage(path)[:1]]
+        for path, error in lost:
             redo = _to_redo(product, path)
             made = (*redo, *_tied_to(resolved, redo))
             redone = tuple(other for other in made if other == path or other in there)
@@ -168,7 +170,7 @@ def damage_of(resolved: Resolved) -> list[Damage]:
 
 
 def _owner(resolved: Resolved, path: Place) -> Product:
-    """Return the product in whose folders a dataset lies; the last for what all products share."""
+    """Return the product of a dataset; the last product for datasets shared by all."""
     for product in resolved.products.values():
         roots = (product.release.root, product.confidential.root)
         if any(lies_in(path, root) for root in roots):
@@ -177,8 +179,8 @@ def _owner(resolved: Resolved, path: Place) -> Product:
 
 
 def _tied_to(resolved: Resolved, redo: Sequence[Place]) -> list[Place]:
-    """What was made of counts that are made again, of products that must agree with them."""
-    gone, found = {*redo}, list[Place]()
+    """List datasets of later products that depend on rebuilt counts of earlier ones."""
+    gone, tied_datasets = {*redo}, list[Place]()
     for product in resolved.products.values():
         ties = product.plan.limits.ties
         before = [] if ties is None else [resolved.products[name] for name in ties.sizes]
@@ -186,31 +188,31 @@ def _tied_to(resolved: Resolved, redo: Sequence[Place]) -> list[Place]:
             tied = map(product.release.tied, product.plan.spine.levels)
             made = [*tied, *_solved(product), *_outputs(product)]
             gone |= {*made}
-            found += made
-    return found
+            tied_datasets += made
+    return tied_datasets
 
 
 def refuse_damage(resolved: Resolved) -> None:
-    """Stop before anything is built on a damaged dataset.
+    """Raise an error for the first damaged dataset.
 
     Raises:
-      OutputError: A dataset is damaged that can be made again.
-      LedgerError: Noisy answers are lost, or the ledger.
+      OutputError: A dataset is damaged and can be rebuilt.
+      LedgerError: Noisy answers or the ledger are lost.
     """
     for damage in damage_of(resolved):
         raise damage.error if damage.redo else lost_answers(damage.error)
 
 
 def repair(resolved: Resolved) -> list[Damage]:
-    """Remove the damaged datasets, and what was made of them, so that they are made again.
+    """Remove damaged datasets and all that depend on them, so that they are rebuilt.
 
-    Also removes what interrupted steps left; the caller is the only driver.
+    Also removes files of interrupted tasks; the caller must be the only driver.
 
     Returns:
-      What was damaged.
+      The damaged datasets.
 
     Raises:
-      LedgerError: Noisy answers are lost, or the ledger; nothing was removed.
+      LedgerError: Noisy answers or the ledger are lost; nothing was removed.
     """
     damages = damage_of(resolved)
     for damage in damages:
@@ -221,7 +223,7 @@ def repair(resolved: Resolved) -> list[Damage]:
     for product in resolved.products.values():
         for root in (product.release.root, product.confidential.root):
             if isinstance(root, StoredPlace):
-                continue  # without locks, a driver that was believed dead may still publish them
+                continue  # without file locks, a driver believed dead may still publish them
             for left in root.rglob("part-*"):
                 if not (is_published(left.parent) or are_proposed(left.parent)):
                     left.unlink(missing_ok=True)
@@ -229,7 +231,7 @@ def repair(resolved: Resolved) -> list[Damage]:
 
 
 def _lost_counts(product: Product, there: Set[Place]) -> list[tuple[Place, OutputError]]:
-    """Counts that are gone while counts or outputs that were made of them are there."""
+    """List missing counts from which existing counts or outputs were made."""
     datasets = _solved(product)
     made = [*datasets, *_outputs(product)]
     lost = []
@@ -241,14 +243,14 @@ def _lost_counts(product: Product, there: Set[Place]) -> list[tuple[Place, Outpu
 
 
 def _solved(product: Product) -> list[Place]:
-    """Datasets of counts, each before those that are made of it."""
+    """Return the datasets of counts, each before those that are made from it."""
     release, levels = product.release, product.plan.spine.levels
     support = [release.support(levels[0])] if product.plan.support else []
     return [*support, *map(release.counts, levels)]
 
 
 def _outputs(product: Product) -> list[Place]:
-    """Datasets that are made of counts."""
+    """Return the datasets that are made from counts."""
     release = product.release
     made = (release.microdata, release.joined)
     written = [folder / name for folder in made for name in MICRODATA]
@@ -261,11 +263,11 @@ def _outputs(product: Product) -> list[Place]:
 
 
 def _to_redo(product: Product, dataset: Place) -> tuple[Place, ...]:
-    """What to make again for a damaged dataset; nothing for noisy answers.
+    """Return the datasets to rebuild for a damaged one; none for noisy answers.
 
-    Counts are made again with all that was solved from them, so that the tree adds up even where
-    another machine solves a node otherwise; and with all others if the failsafe moved parents,
-    whose counts were solved before they were moved.
+    Counts are rebuilt with all counts solved from them, so that the tree adds up even if another
+    machine rounds a node differently. If the failsafe moved records of parents, all counts are
+    rebuilt, since the moves came after solving.
     """
     release = product.release
     if dataset.parent in (release.measurements("").parent, release.lazy_measurements("").parent):
@@ -289,4 +291,4 @@ def _holds_moves(counts: Place) -> bool:
         dataset = Dataset.open(counts)
         return bool(dataset.facts.get(HOLDS)) or bool(statistics_of(dataset).moved)
     except (OutputError, KeyError):
-        return True  # not known
+        return True  # unknown, so assume moves

@@ -1,7 +1,7 @@
-"""The two roots of a run: whether they can be written, and whose the confidential one is.
+"""The two roots of a run: the run folder, and the folder of its confidential files.
 
-A confidential root of its own says in OWNER.json which run it belongs to: two run folders that
-share one would take each other's truth for their own.
+A separate confidential root names its run in OWNER.json: two run folders that shared one would use
+each other's true data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jobs.pipeline.storage.stores.store import probe
 
 OWNER = "OWNER.json"
 CONFIDENTIAL = "confidential"
-"""Under which a run folder remembers its confidential root, if that is a place of its own."""
+"""Key of run.json with the confidential root, if it is separate from the run folder."""
 
 _TEXTS = ("run", "configuration_digest", "run_file", "account", CONFIDENTIAL)
 _KEYS = {"run.json": "output.directory", OWNER: "output.confidential"}
@@ -29,11 +29,11 @@ _SAFE = "keep runs in a store that creates a file only if it is absent: docs/sto
 
 
 def make_roots(roots: Roots) -> None:
-    """Create the roots of a run, or check that they may be such; nothing is claimed.
+    """Create the roots of a run, or check existing ones, without setting an owner.
 
     Raises:
-      OutputError: One cannot be written, holds other files, or cannot be closed to other users; or
-        lies in a store that does not keep what a run rests on.
+      OutputError: A root cannot be written, holds other files, cannot be closed to other users, or
+        lies in a store without create-if-absent.
     """
     for place, _ in _roots(roots):
         _probe(place)
@@ -41,10 +41,10 @@ def make_roots(roots: Roots) -> None:
 
 
 def make_folders(roots: Roots) -> None:
-    """`make_roots` for stores that were tried.
+    """Create the roots of a run, as `make_roots` does, without probing stores.
 
     Raises:
-      OutputError: As there.
+      OutputError: As for `make_roots`.
     """
     for place, owner in _roots(roots):
         _own_folder(place, owner)
@@ -52,17 +52,17 @@ def make_folders(roots: Roots) -> None:
 
 
 def check_roots(roots: Roots) -> None:
-    """Check that the roots of a run could be written, and create none of them.
+    """Check that the roots of a run could be written, without creating them.
 
-    In a store a file of a random name is written and removed.
+    In a store, a file with a random name is written and removed.
 
     Raises:
-      OutputError: One could not.
+      OutputError: A root could not be written.
     """
     for place, owner in _roots(roots):
         _probe(place)
         if isinstance(place, Path):
-            there = next((one for one in (place, *place.parents) if one.exists()), place)
+            there = next((p for p in (place, *place.parents) if p.exists()), place)
             if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
                 what = "cannot be created" if there != place else "cannot be written"
                 raise OutputError(str(place), what, remedy=f"choose another {_KEYS[owner]}")
@@ -72,9 +72,9 @@ def check_roots(roots: Roots) -> None:
 
 
 def _roots(roots: Roots) -> list[tuple[Place, str]]:
-    """Roots of their own, and the file that says whose each is."""
-    apart = [(roots.confidential, OWNER)] if roots.are_apart else []
-    return [(roots.out, "run.json"), *apart]
+    """Return the separate roots, each with the file that names its run."""
+    separate = [(roots.confidential, OWNER)] if roots.are_apart else []
+    return [(roots.out, "run.json"), *separate]
 
 
 def _probe(place: Place) -> None:
@@ -83,7 +83,7 @@ def _probe(place: Place) -> None:
     try:
         probe(place.store, place.key)
     except OSError as error:
-        if error.errno != errno.ENOTSUP:  # which says that it knows no conditions, or ignores them
+        if error.errno != errno.ENOTSUP:  # ENOTSUP: the store lacks or ignores create-if-absent
             raise OutputError(str(place), "cannot be created", got=error.strerror) from None
         what = "lies in a store that is not safe for runs"
         raise OutputError(str(place), what, got=error.strerror, remedy=_SAFE) from None
@@ -105,11 +105,11 @@ def _own_folder(place: Place, owner: str) -> None:
 
 
 def _refuse_foreign(place: Place, owner: str) -> None:
-    """Refuse a folder that is not empty and has no owner."""
-    # A draft of the owner's file and a lock are what a start leaves that dies at once.
+    """Refuse a folder that is not empty and has no owner file."""
+    # A killed start may leave a draft of the owner file, a lock and a probe.
     ours = (owner, f".{owner}.", LOCK, ".probe-")
     try:
-        foreign = next((one for one in place.iterdir() if not one.name.startswith(ours)), None)
+        foreign = next((p for p in place.iterdir() if not p.name.startswith(ours)), None)
     except OSError as error:
         raise OutputError(str(place), "cannot be created", got=error.strerror) from None
     if foreign is not None and not (place / owner).exists():
@@ -125,15 +125,15 @@ def _refuse_foreign(place: Place, owner: str) -> None:
 
 
 def stated_root(roots: Roots) -> dict[str, str]:
-    """What a run folder remembers of a confidential root of its own."""
+    """Return the entry of run.json for a separate confidential root; empty without one."""
     return {CONFIDENTIAL: str(roots.confidential)} if roots.are_apart else {}
 
 
 def remembered_root(document: Mapping[str, Any]) -> Place | None:
-    """The confidential root of its own that a run folder remembers.
+    """Return the separate confidential root of a run folder; None without one.
 
     Args:
-      document: Its run.json.
+      document: Contents of run.json.
     """
     stated = document.get(CONFIDENTIAL)
     return None if stated is None else place_of(str(stated))
@@ -143,7 +143,7 @@ def read_identity(out: Place, remedy: str) -> dict[str, Any]:
     """Read run.json of a run folder.
 
     Raises:
-      OutputError: It is missing or damaged, or holds what no run writes.
+      OutputError: The file is missing or damaged, or has values of wrong types.
     """
     path = out / "run.json"
     document = {"run": None, **read_json(path, remedy)}
@@ -155,10 +155,10 @@ def read_identity(out: Place, remedy: str) -> dict[str, Any]:
 
 
 def remembered_roots(out: Place) -> Roots:
-    """The roots of a run folder, of which nothing else is known; a copy of a release has its own.
+    """Return the roots stored in a run folder; default roots without run.json.
 
     Raises:
-      OutputError: Its run.json is damaged.
+      OutputError: run.json is damaged.
     """
     path = out / "run.json"
     document = read_json(path, "give the output.directory of a run") if path.exists() else {}
@@ -166,10 +166,10 @@ def remembered_roots(out: Place) -> Roots:
 
 
 def claim_root(roots: Roots, run: str) -> None:
-    """Create the confidential root of a run that has a folder; one of its own is then hers alone.
+    """Create the confidential root of a run; a separate one is marked with the run.
 
     Raises:
-      OutputError: It is that of another run, or cannot be written or closed to other users.
+      OutputError: The root is that of another run, or cannot be written or closed to other users.
     """
     _make_folder(roots.confidential)
     close_folder(roots.confidential)
@@ -179,7 +179,7 @@ def claim_root(roots: Roots, run: str) -> None:
 
 
 def _refuse_shared(roots: Roots) -> None:
-    """Refuse a confidential root that another run has."""
+    """Refuse a confidential root that belongs to another run."""
     owner, path = roots.confidential / OWNER, roots.out / "run.json"
     if roots.are_apart and owner.exists():
         run = read_json(path, "remove the folder").get("run") if path.exists() else None
@@ -191,23 +191,22 @@ def _shared(roots: Roots) -> OutputError:
     return OutputError(
         str(roots.confidential),
         "holds the confidential files of another run",
-        want=f"a folder of its own for {roots.out}",
+        want=f"a separate folder for {roots.out}",
         remedy="name another one by output.confidential, or by --confidential",
     )
 
 
 def refuse_other_root(roots: Roots, document: Mapping[str, Any]) -> None:
-    """Refuse a run folder whose confidential files lie elsewhere.
+    """Refuse a run folder whose confidential files lie in another root.
 
-    Where they are gone altogether, as when they were destroyed after the release, they are made
-    again as far as they are needed.
+    If they no longer exist, for example after they were destroyed, they are made again as needed.
 
     Args:
-      roots: Where they are said to lie.
-      document: Its run.json.
+      roots: Roots according to the run file or the command line.
+      document: Contents of run.json.
 
     Raises:
-      OutputError: They lie elsewhere.
+      OutputError: The confidential files lie in another root.
     """
     before = Roots.of(roots.out, remembered_root(document)).confidential
     if before == roots.confidential or (roots.confidential / OWNER).exists():
@@ -222,7 +221,7 @@ def refuse_other_root(roots: Roots, document: Mapping[str, Any]) -> None:
 
 
 def remove_root(roots: Roots, run: str) -> None:
-    """Remove what is confidential of a run; not a root of its own that says nothing of the run."""
+    """Remove the confidential root of a run; a separate root only if it is marked with the run."""
     owner = roots.confidential / OWNER
     if roots.are_apart:
         if not owner.exists() or read_json(owner, "remove the folder").get("run") != run:

@@ -1,10 +1,9 @@
-"""Solutions: with which settings counts were made of noisy answers, and others beside a release.
+"""Solutions: the settings with which noisy answers become counts, and named solutions.
 
-What follows from measurements may be made again with other settings, as often as one likes: it
-costs nothing. Until a release is finalized, what other settings made is removed and made again in
-its place. A finalized release stays as it is. A further solution then gets a name and a folder of
-its own, OUT/solutions/NAME, which is a whole release: all that was made before solving is in it as
-hard links to the same files, or as copies in a store.
+Post-processing may be repeated with other settings without spending budget. Until a release is
+finalized, datasets of other settings are removed and made again. A finalized release never changes.
+A further solution gets a name and the folder OUT/solutions/NAME, which is a whole release. Files
+from before solving are hard links in it, or copies in a store.
 """
 
 from __future__ import annotations
@@ -40,17 +39,19 @@ _BEFORE_SOLVING = ("measurements", "invariants", "given", "implied", "estimates"
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
-    """Everything in a run file that may change after measuring, as JSON values.
+    """Return the settings of a run file that may change after measuring, as JSON values.
 
-    Keys are those of format 2, since manifests and digests of earlier releases have them.
+    Keys are those of format 2, as in manifests and digests of earlier releases.
     """
     *others, last = config.products
-    own = _settings(config.products[last])
-    return own | {key_beside(name, own): _settings(config.products[name]) for name in others}
+    settings = _settings(config.products[last])
+    return settings | {
+        key_beside(name, settings): _settings(config.products[name]) for name in others
+    }
 
 
 def _settings(product: ProductConfig) -> dict[str, Any]:
-    # As settings were before files could say that passes are rounded.
+    # Keep the digest of files from before the key existed.
     unnamed = set() if product.solve.round_l2_passes else {"round_l2_passes"}
     settings = {
         "solve": product.solve.model_dump(mode="json", exclude=unnamed),
@@ -61,7 +62,7 @@ def _settings(product: ProductConfig) -> dict[str, Any]:
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
-    """SHA-256 of settings, keys in order."""
+    """Return the SHA-256 of settings, in the order of their keys."""
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
@@ -69,17 +70,17 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
 
 
 def other_settings(resolved: Resolved) -> str:
-    """Say in which settings a run differs from those that its release was finalized with.
+    """Describe how the settings of a run differ from those of its finalized release.
 
     Returns:
-      The differences; nothing where there are none, or nothing is finalized.
+      The differences; empty without differences or without a finalized release.
     """
     release = resolved.last.release
     if not release.manifest.exists():
         return ""
     manifest = read_manifest(release)
     if manifest.configuration_digest != resolved.plan.digest:
-        return ""  # of other measurements, which is said where the folder is claimed
+        return ""  # of other measurements, refused when the folder is opened
     finalized, wanted = manifest.solution, settings_of(resolved.config)
     if finalized.digest == settings_digest(wanted):
         return ""
@@ -100,7 +101,7 @@ def refuse_finalized(resolved: Resolved) -> None:
     """Refuse to make a finalized release again with other settings.
 
     Raises:
-      OutputError: It is finalized, and was made with other settings.
+      OutputError: The release is finalized, with other settings.
     """
     changed = other_settings(resolved)
     if not changed:
@@ -116,27 +117,26 @@ def refuse_finalized(resolved: Resolved) -> None:
     )
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], under: str = "") -> list[str]:
-    """List what settings were, and what they are now, key by key."""
-    found = []
-    for key in dict.fromkeys((*one, *other)):
-        before, after, where = one.get(key), other.get(key), f"{under}{key}"
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], under: str = "") -> list[str]:
+    """List old and new values of changed settings, key by key."""
+    changes = []
+    for key in dict.fromkeys((*old, *new)):
+        before, after, where = old.get(key), new.get(key), f"{under}{key}"
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += differences(before, after, f"{where}.")
+            changes += differences(before, after, f"{where}.")
         elif before != after:
-            found.append(f"{where} {json.dumps(before)}, now {json.dumps(after)}")
-    return found
+            changes.append(f"{where} {json.dumps(before)}, now {json.dumps(after)}")
+    return changes
 
 
 # --- what is not finalized yet --------------------------------------------------------------------
 
 
 def remove_outdated(products: Sequence[Product]) -> list[Place]:
-    """Remove what other settings made of the measurements, so that it is made again.
+    """Remove post-processed datasets of other settings, so that they are made again.
 
-    Counts under on-demand queries stay: the noise of finer geolevels was drawn for them. So do
-    those of products that they must agree with. Geolevels that are not solved yet are solved with
-    the new settings.
+    With on-demand queries, counts stay, since noise of finer geolevels was drawn for them. So do
+    counts of the products with which they must agree. Unsolved geolevels use the new settings.
 
     Returns:
       The datasets removed.
@@ -146,14 +146,14 @@ def remove_outdated(products: Sequence[Product]) -> list[Place]:
         ties = product.plan.limits.ties
         if ties is not None and product.plan.on_demand:
             stay |= {*ties.sizes}
-    found = [path for one in products for path in _outdated(one, stays=one.name in stay)]
-    for path in found:
+    outdated = [path for p in products for path in _outdated(p, stays=p.name in stay)]
+    for path in outdated:
         remove_dataset(path)
-    return found
+    return outdated
 
 
 def _outdated(product: Product, *, stays: bool) -> list[Place]:
-    """Datasets of other settings, what is made of them first; but for counts that stay."""
+    """List the datasets of other settings, dependent ones first, without counts that stay."""
     release, plan, output = product.release, product.plan, product.config.output
     levels = plan.geolevels
     counts = [release.counts(level) for level in reversed(levels)]
@@ -172,24 +172,24 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
             for level in levels
             for facts in _facts(release.tables(level))
             if not wanted.facts(level).items() <= facts.items()
-            # What an older version finalized stays as it is.
+            # Releases finalized by older versions stay unchanged.
             if "format" in facts or not release.manifest.is_file()
         ]
     unknown = without_estimates(plan, product.tabulated.values())
     for level in levels:
         path = EstimateLayout.of(release).tables(level)
         names = (query.name for query in product.tabulated.values())
-        asked = [name for name in names if level not in unknown.get(name, ())]
+        estimable = [name for name in names if level not in unknown.get(name, ())]
         outdated += [
-            path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != asked
+            path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != estimable
         ]
-    if not release.manifest.is_file():  # of an older version that had begun the run
+    if not release.manifest.is_file():  # left by an older version
         outdated += [path.parent for path in (release.root / "h1").glob(f"*/{MANIFEST}")]
     return [path for path in outdated if is_published(path)]
 
 
 def _other_joined(wanted: JoinedConfig | None, joined: Mapping[Place, str]) -> list[Place]:
-    """Joined microdata that are not asked for, or were made in another way."""
+    """List joined microdata that are not requested, or have other settings."""
     if wanted is None:
         return [*joined]
     settings = joined_settings(wanted)
@@ -202,21 +202,21 @@ def _other_joined(wanted: JoinedConfig | None, joined: Mapping[Place, str]) -> l
 
 
 def _facts(dataset: Place) -> list[dict[str, Any]]:
-    """The facts of a dataset, if it is published."""
+    """Return the facts of a dataset as a list; empty if it is not published."""
     return [Dataset.open(dataset).facts] if is_published(dataset) else []
 
 
-# --- what is said of it --------------------------------------------------------------------------
+# --- records of settings -------------------------------------------------------------------------
 
 
 def note_solve(release: ReleaseLayout, settings: Mapping[str, Any]) -> None:
-    """Note the settings with which a release is solved, if they are not those noted last."""
+    """Record the settings with which a release is solved, unless they were recorded last."""
     line = {"digest": settings_digest(settings), "settings": dict(settings)}
     append_to_journal(release.solves, lambda lines: [] if [*lines[-1:]] == [line] else [line])
 
 
 def solution_of(resolved: Resolved, release: ReleaseLayout) -> Solution:
-    """What a manifest says of the settings: those that made it, and all that were tried before."""
+    """Return the settings for a manifest: those of the release, and all that were tried."""
     settings = settings_of(resolved.config)
     return Solution(
         name=resolved.solution,
@@ -229,16 +229,16 @@ def solution_of(resolved: Resolved, release: ReleaseLayout) -> Solution:
     )
 
 
-# --- beside a release ----------------------------------------------------------------------------
+# --- named solutions -----------------------------------------------------------------------------
 
 
 def begin_solution(resolved: Resolved) -> None:
-    """Make the folder of a named solution, with all that was made before solving; once.
+    """Create the folder of a named solution, with all datasets from before solving, once.
 
     Raises:
       OutputError: The run is not measured completely, or the folder cannot be written.
-      ConfigError: A query is on demand: its noise was drawn for the counts of the first solution.
-      LedgerError: The ledger was tampered with.
+      ConfigError: The noise of on-demand queries was drawn for the counts of the release.
+      LedgerError: The ledger was altered.
     """
     out = resolved.config.output.directory
     products = resolved.products.values()
@@ -273,7 +273,7 @@ def begin_solution(resolved: Resolved) -> None:
 
 
 def _link_dataset(dataset: Place, other: Place) -> None:
-    """The manifest last: then all is there."""
+    """Link a dataset, its manifest last, so that an interrupted copy stays invisible."""
     opened = Dataset.open(dataset)
     for name in (*(part.file for part in opened.parts), MANIFEST):
         _link(dataset / name, other / name)

@@ -1,6 +1,6 @@
-"""What a run spends: the parts that it measures once under a grant, their account and ledger.
+"""The spending of a run: parts measured once under a grant, their account and ledger.
 
-The lifecycle of every noisy answer, of censuses and surveys alike:
+The lifecycle of every noisy answer, of censuses and surveys:
 
 1. `refuse_spent_grants` before anything is written, `reserve_budgets` before the first draw;
 2. `jobs.pipeline.confidential.draw.draw_part` draws a part, once, between two lines of the account;
@@ -43,13 +43,13 @@ from jobs.pipeline.storage.place import Place, at_once
 
 @dataclass(frozen=True)
 class Part:
-    """What is measured at once: queries of a geolevel; a statistic, table or model of a survey.
+    """A part measured as a whole: queries of a geolevel; a statistic, table or model of a survey.
 
     Attributes:
-      name: Name of the geolevel, statistic, table or model; what the ledger calls the part.
-      dataset: Where its noisy answers go.
+      name: Name of the geolevel, statistic, table or model, as in the ledger.
+      dataset: Folder of its noisy answers.
       position: Indices of the part in the plan; they select the key of seeded noise.
-      is_on_demand: Whether it is the on-demand queries of a geolevel, and not the others.
+      is_on_demand: Whether the part has the on-demand queries of a geolevel, or all others.
     """
 
     name: str
@@ -59,22 +59,22 @@ class Part:
 
     @property
     def account_name(self) -> str:
-        """What the account calls the part."""
+        """Return the name of the part in the account."""
         return f"{self.name}, on-demand queries" if self.is_on_demand else self.name
 
 
 @dataclass(frozen=True)
 class Spending:
-    """What a run spends on one product.
+    """The spending of a run on one product.
 
     Attributes:
-      reservation: The reservation to make in the account.
-      account: The account; None if nothing is spent: noise is seeded, or was drawn elsewhere.
+      reservation: The reservation on a grant.
+      account: The account; None if nothing is spent, because noise is seeded or imported.
       data: The input.
       folder: The run folder.
-      release: The publishable half, where measurements and ledger lie.
-      parts: All that is measured, in order.
-      seed: Of noise that is for no release.
+      release: Paths of the release, with measurements and ledger.
+      parts: All measured parts, in order.
+      seed: Public seed of noise that is not for release; None for secret noise.
     """
 
     reservation: Reservation
@@ -87,21 +87,21 @@ class Spending:
 
     @property
     def draws(self) -> Draws | None:
-        """What the account knows of the draws; None if nothing is spent."""
+        """Return the log of draws; None if nothing is spent."""
         return None if self.account is None else Draws(self.account, self.reservation, self.folder)
 
     @property
     def measured(self) -> list[Part]:
-        """The parts whose noisy answers are published."""
+        """Return the parts whose noisy answers are published."""
         return [part for part in self.parts if is_published(part.dataset)]
 
 
 def refuse_spent_grants(spendings: Sequence[Spending], *, is_new: bool = False) -> None:
-    """Refuse a run that could not reserve its grants.
+    """Refuse a run whose grants were spent by another run.
 
     Args:
-      spendings: Of all products.
-      is_new: Whether the run folder is yet to be made.
+      spendings: Spending of all products.
+      is_new: Whether the run folder does not exist yet.
 
     Raises:
       LedgerError: A grant was spent by another run.
@@ -118,11 +118,11 @@ def refuse_older_account(spendings: Sequence[Spending], *, moved: bool = False) 
     """Refuse an account that was rolled back since this run folder last saw it.
 
     Args:
-      spendings: Of all products.
+      spendings: Spending of all products.
       moved: As for `Draws.begin`.
 
     Raises:
-      LedgerError: It was.
+      LedgerError: Lines that the folder saw are missing.
     """
     last = spendings[-1]
     if last.account is None or is_renamed(last.folder, last.account):
@@ -132,11 +132,11 @@ def refuse_older_account(spendings: Sequence[Spending], *, moved: bool = False) 
 
 
 def reserve_budgets(spendings: Sequence[Spending]) -> None:
-    """Reserve the grants of all products, once; they stay spent whatever happens after.
+    """Reserve the grants of all products, once; they stay spent even if the run fails.
 
-    The release keeps the account as it was then: later grants are not of its manifest. The account
-    and the run folder keep a keyed digest of each input, by which a second account for the same
-    data is noticed. No digest of an input is in the release.
+    The release keeps a copy of the account at this time, without later grants. The account and the
+    run folder keep a keyed digest of each input, to detect a second account for the same data. No
+    digest of an input is in the release.
 
     Raises:
       LedgerError: A grant was spent by another run, or another account has grants for the data.
@@ -145,7 +145,7 @@ def reserve_budgets(spendings: Sequence[Spending]) -> None:
     if last.account is None:
         return
     refuse_other_account(last.folder, last.account)
-    known = {(one.product, one.grant) for one in read_account(last.account)}
+    known = {(grant.product, grant.grant) for grant in read_account(last.account)}
     reservations = []
     for spending in spendings:
         reservation = spending.reservation
@@ -154,7 +154,7 @@ def reserve_budgets(spendings: Sequence[Spending]) -> None:
             refuse_second_account(last.account, spending.data, digest)
             reservation = replace(reservation, input=keyed(digest))
         reservations.append(reservation)
-    inputs = {one.product: one.input for one in reservations if one.input is not None}
+    inputs = {c.product: c.input for c in reservations if c.input is not None}
     note_account(last.folder, last.account, inputs)
     spent = make_reservations(last.account, *reservations)
     note_account_line(last.folder, last.account)
@@ -163,10 +163,10 @@ def reserve_budgets(spendings: Sequence[Spending]) -> None:
 
 
 def refuse_other_draws(spendings: Sequence[Spending]) -> None:
-    """Refuse a folder whose measurements are not those that the account knows.
+    """Refuse a folder whose measurements differ from those recorded in the account.
 
     Raises:
-      LedgerError: Others were measured under the grant, in a copy of the folder.
+      LedgerError: A copy of the folder measured other answers under the grant.
     """
     for spending in spendings:
         draws = spending.draws
@@ -177,11 +177,11 @@ def refuse_other_draws(spendings: Sequence[Spending]) -> None:
 
 
 def refuse_lost_ledger(spending: Spending) -> None:
-    """Refuse to go on without the ledger: nobody knows what was measured.
+    """Refuse to continue without the ledger, which records the measurements.
 
     Raises:
-      LedgerError: It is gone though the grant was claimed or answers were measured; or it was
-        tampered with.
+      LedgerError: The ledger is gone though the grant was claimed or answers were measured; or it
+        was altered.
     """
     ledger = spending.release.ledger
     if is_begun(ledger):
@@ -199,27 +199,27 @@ def refuse_lost_ledger(spending: Spending) -> None:
 
 
 def lost_measurements(spending: Spending) -> list[tuple[Place, OutputError]]:
-    """List the datasets of noisy answers that the ledger names and that are gone or changed."""
+    """List the noisy answers of the ledger that are missing or changed, each with an error."""
     if not is_begun(spending.release.ledger):
         return []
     recorded = recorded_draws(spending.release)
 
-    def look(dataset: Place) -> str | None:
+    def digest_of(dataset: Place) -> str | None:
         return dataset_digest(dataset) if is_published(dataset) else None
 
     lost = []
-    found = at_once(spending.release.root, look, [*recorded])
-    for (dataset, digest), is_now in zip(recorded.items(), found, strict=True):
-        if is_now is None:
+    current = at_once(spending.release.root, digest_of, [*recorded])
+    for (dataset, digest), now in zip(recorded.items(), current, strict=True):
+        if now is None:
             lost.append((dataset, OutputError(str(dataset), "is missing")))
-        elif is_now != digest:
+        elif now != digest:
             what = "is not the one that the ledger names"
             lost.append((dataset, OutputError(str(dataset / MANIFEST), what)))
     return lost
 
 
 def refuse_lost(spendings: Sequence[Spending]) -> None:
-    """Stop where noisy answers that were paid for are gone or changed, or the ledger is.
+    """Refuse to continue if paid noisy answers or the ledger are missing or changed.
 
     Raises:
       LedgerError: They are lost; nothing may be measured again under this grant.
@@ -234,15 +234,15 @@ def refuse_lost(spendings: Sequence[Spending]) -> None:
 
 
 def spending_of(resolved: Resolved, product: Product, identity: str | None = None) -> Spending:
-    """Describe what a run spends on a product.
+    """Return the spending of a run on a product.
 
     Args:
       resolved: The run.
-      product: One of its products.
-      identity: That of the run folder; default: that which the folder remembers.
+      product: A product of the run.
+      identity: Identity of the run folder; default: the one in run.json.
 
     Raises:
-      ConfigError: No account is named, and several may be meant.
+      ConfigError: The run file names no account, and several are possible.
     """
     folder, plan, release = resolved.config.output.directory, product.plan, product.release
     if identity is None:
@@ -266,5 +266,5 @@ def spending_of(resolved: Resolved, product: Product, identity: str | None = Non
 
 
 def spendings_of(resolved: Resolved, identity: str) -> list[Spending]:
-    """Describe what a run folder with this identity spends, product by product."""
+    """Return the spending on each product of a run folder with a given identity."""
     return [spending_of(resolved, product, identity) for product in resolved.products.values()]

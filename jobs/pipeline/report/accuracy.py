@@ -42,7 +42,7 @@ class Accuracy:
 
 
 def read_accuracy(release: ReleaseLayout, geography: Sequence[LevelGeography]) -> Accuracy | None:
-    """What the estimates of a release say of their errors; None if there are none.
+    """Read the estimated errors of a release; None without estimates.
 
     Args:
       release: The release.
@@ -88,7 +88,7 @@ def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile | None:
 
 
 def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
-    """Half widths of intervals by table and geolevel, beside those of the raw noisy answers."""
+    """Half widths of intervals by table and geolevel, compared with those of noisy answers."""
     levels, tables = manifest.levels, accuracy.tables
     percent = f"{100 * accuracy.confidence:.10g} %"
     factor = normal_factor(accuracy.confidence)
@@ -138,7 +138,7 @@ _NOTE = (
 
 
 def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
-    """How far released counts are from the truth, told without it."""
+    """Return the errors of released counts, estimated without the true data."""
     lead = (
         "The release was measured and solved again as if it were the truth, with fresh noise of "
         "the same laws. How far these replicates are from the release says how far the release is "
@@ -175,7 +175,7 @@ def _places(levels: Sequence[str], intervals: Intervals) -> list[tuple[str, str]
 def _grid(
     intervals: Intervals, places: Sequence[tuple[str, str]], name: str
 ) -> list[list[float | None]]:
-    """A statistic by place and range of counts."""
+    """Arrange a statistic by geolevel, query and range of counts."""
     found = {(row.geolevel, row.query, row.bin): row for row in intervals.errors}
     rows = [[found.get((*place, size)) for size in TRUE_LABELS] for place in places]
     return [[None if one is None else getattr(one, name) for one in row] for row in rows]

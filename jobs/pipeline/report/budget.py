@@ -60,7 +60,7 @@ class Spending:
       rows: Measured queries.
       levels: Geolevels, the root first.
       records: What is counted: persons or units.
-      strata: Groups of records with queries of their own.
+      strata: Strata of records with separate queries.
     """
 
     privacy: Privacy
@@ -71,18 +71,18 @@ class Spending:
 
     @classmethod
     def of(cls, manifest: Manifest) -> Spending:
-        """That of a release."""
+        """Return the spending of a release."""
         return cls(
             manifest.privacy, manifest.budget, manifest.levels, manifest.records, manifest.strata
         )
 
     @property
     def unit(self) -> str:
-        """The letter that costs are counted in."""
+        """Return the letter of the unit of costs."""
         return text.unit(self.privacy.definition)
 
     def share(self, row: BudgetRow) -> float:
-        """The part of the budget that a row of it costs."""
+        """Return the share of the budget that a budget row costs."""
         return text.ratio(row.cost) / (text.ratio(self.privacy.total) or 1.0)
 
 
@@ -180,7 +180,7 @@ def account_table(
 
 
 def statements_table(statements: Sequence[Statement], definition: Definition) -> Table:
-    """What smaller changes of a record cost."""
+    """Tabulate the costs of smaller changes of a record."""
     columns = [Column("The two data sets differ in", False, cells=[*map(_changed, statements)])]
     note = (
         "A change that most measured queries do not see costs less than a change of the whole "
@@ -202,7 +202,7 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
 
 
 def strata_table(spending: Spending) -> Table:
-    """What a record of each stratum costs, and what changes within the stratum do."""
+    """Tabulate the costs of a record of each stratum, and of changes within the stratum."""
     kinds = [
         statement
         for statement in spending.strata[0].statements
@@ -229,7 +229,7 @@ def strata_table(spending: Spending) -> Table:
 
 
 def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
-    """What an attacker who tests for one of two neighbors can gain.
+    """Tabulate bounds on an attacker who must distinguish two neighbors.
 
     Args:
       bounds: From one basis or several, at the same false positive rates.
@@ -277,7 +277,7 @@ CHANGES = {
 
 
 def _loss(budget: Guarantee) -> list[Cell]:
-    """What a budget is, what it implies, and what a changed record costs where that is known."""
+    """Describe a budget, what it implies, and the cost of a changed record if known."""
     is_pure, unit = budget.definition.is_pure, text.unit(budget.definition)
     changed = budget.total if budget.neighbors is Neighbors.BOUNDED else None
     if isinstance(budget, Grant) and budget.changed_record is not None:
@@ -333,7 +333,7 @@ def level_grid(
     axes: tuple[Sequence[str], Sequence[str]],
     note: str = "",
 ) -> Table:
-    """A table of queries by geolevels, shaded by the logarithm of the value.
+    """Return a table of queries by geolevels, shaded by the logarithm of the value.
 
     Args:
       key: Unique on the page.
@@ -405,7 +405,7 @@ def _sum(values: Sequence[float | None]) -> Cell:
 
 
 def noise_kinds(budget: Sequence[BudgetRow]) -> list[type[Mechanism]]:
-    """The mechanisms of the noise, each once."""
+    """List the noise mechanisms, each once."""
     return [mechanism_of(kind) for kind in dict.fromkeys(row.mechanism for row in budget)]
 
 
@@ -459,8 +459,8 @@ def guarantee_section(
 
     Args:
       manifest: Of the release.
-      template: What is said of releases of its kind.
-      values: What the template says beside the guarantee.
+      template: Template of the page for this kind of release.
+      values: Values of the template, without the guarantee.
       tables: What the release promises beyond it.
       accounts: As for `covering`; the first is shown.
     """

@@ -167,7 +167,7 @@ def write_page(
 
 
 def odds(epsilon: float) -> str:
-    """What even odds become at most, e^epsilon to 1, rounded up.
+    """Return the upper bound e^epsilon on what even odds become, rounded up, as "N to 1".
 
     Odds move by the privacy loss of what is seen. Pure privacy bounds it by epsilon. Under rho-zCDP
     it is above rho + 2 sqrt(rho ln(1/delta)) with a probability of at most delta, which is how Bun
@@ -223,15 +223,15 @@ def _with_whole(
 
     Where grants of both definitions are added, rows of a pure product are stated in rho, too.
     """
-    own = manifest.privacy
-    if whole is own:
+    of_product = manifest.privacy
+    if whole is of_product:
         return [*changes]
     first, claim, _ = changes[0]
     rows: list[ChangeRow] = []
     if claim is not None:  # else no two possible data sets are left to compare
         rows.append((f"{first}; all releases", whole, ()))
     for what, cost, advantages in changes:
-        if cost is not None and own.definition is not whole.definition:
+        if cost is not None and of_product.definition is not whole.definition:
             rho = to_zero_concentrated(Pure(stated_fraction(cost.total))).rho
             cost = replace(cost, total=str(rho))
         rows.append((f"{what}; this product alone", cost, advantages))
@@ -275,7 +275,7 @@ def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Ta
 
 
 def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
-    """A row of what can be learned; the advantages are known of a change of the whole record."""
+    """Return a row on what can be learned; advantages are known for whole records only."""
     is_void = one.comparable is Comparable.NONE
     if is_void or one.total is None or one.epsilon is None or one.epsilon_simple is None:
         return _changed(one), None, ()

@@ -57,12 +57,12 @@ class Comparison:
         )
 
     def value(self, level: str, query: str, key: str) -> float | None:
-        """One statistic; None of no answers."""
+        """Return one statistic; None without answers."""
         number: float | None = getattr(self.results[level, query], key)
         return number
 
     def grid(self, key: str) -> list[list[float | None]]:
-        """One statistic, queries by geolevels."""
+        """Return one statistic by query and geolevel."""
         return [[self.value(level, q, key) for level in self.levels] for q in self.queries]
 
 
@@ -84,7 +84,7 @@ def kept_tile(manifest: Manifest, comparison: Comparison) -> Tile:
 
 
 def error_section(comparison: Comparison) -> Section:
-    """Error by query and geolevel, beside that of the raw noisy answers."""
+    """Return errors by query and geolevel, compared with those of noisy answers."""
     axes = (comparison.queries, comparison.levels)
     noise = [[comparison.noise.get((v, query)) for v in axes[1]] for query in axes[0]]
     released = comparison.grid("rmse")
@@ -163,7 +163,7 @@ def _full_table(comparison: Comparison) -> Table:
 
 
 def changed_section(comparison: Comparison) -> Section:
-    """The geounits that changed most."""
+    """Return the section on geounits with the largest errors."""
     tables = [
         _changed_table(comparison, "total", "By change of the total"),
         _changed_table(comparison, "detailed", "By sum of absolute errors"),
@@ -236,7 +236,7 @@ def _size_lead(comparison: Comparison) -> str:
 def _ends(
     rows: Sequence[BySize | ByTrue], key: str
 ) -> tuple[tuple[str, float], tuple[str, float]] | None:
-    """The first and last bin with a statistic, and what it is there; None of fewer than two."""
+    """Return the first and last bin with a statistic, and its values; None for fewer than two."""
     found = [(row.bin, getattr(row, key)) for row in rows if getattr(row, key) is not None]
     return (found[0], found[-1]) if len(found) > 1 else None
 
@@ -315,7 +315,7 @@ def distribution_section(comparison: Comparison) -> Section:
 
 
 def households_section(found: tuple[HouseholdErrors, ...]) -> list[Section]:
-    """Errors of released counts beside those of the plain result; none where it is the only one."""
+    """Tabulate errors of released and of plain counts; None if only plain counts exist."""
     if not found:
         return []
     columns = [

@@ -11,7 +11,7 @@ from jobs.pipeline.report.table import Table
 
 
 def terminal_table(table: Table) -> rich_table.Table:
-    """A table for a terminal; names of others are shown, never obeyed.
+    """Return a table for a terminal; control characters in names are escaped.
 
     The caption stands above it and the note below.
     """

@@ -154,7 +154,7 @@ _BY_ENDING = {
 
 
 def described(manifest: Manifest) -> list[CodedDataset]:
-    """The datasets that the manifest names, each once for all geolevels, as readers want them."""
+    """Describe the datasets of the manifest, each once for all geolevels."""
     kinds: dict[str, list[Output]] = {}
     for output in manifest.outputs:
         kinds.setdefault(_kind(output.path), []).append(output)
@@ -168,7 +168,7 @@ def described(manifest: Manifest) -> list[CodedDataset]:
 
 
 def census_levels(manifest: Manifest) -> list[str]:
-    """Geolevels whose geounits have a geocode of the census beside that of the spine."""
+    """Return the geolevels whose geounits have both a spine and a census geocode."""
     having = {
         output.path.removeprefix(_ABOVE)
         for output in manifest.outputs
@@ -178,13 +178,13 @@ def census_levels(manifest: Manifest) -> list[str]:
 
 
 def kind_of(manifest: Manifest, dataset: CodedDataset) -> str:
-    """Whether a dataset is exact, noisy, an estimate, protected or a working file."""
+    """Classify a dataset as exact, noisy, an estimate, protected or a working file."""
     path = _bare(dataset.path)
     return next((kind for kind, paths in _KINDS.items() if path in paths), "working file")
 
 
 def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> list[tuple[str, str]]:
-    """List (path, meaning) of the files beside the datasets.
+    """List (path, meaning) of the files that are not datasets.
 
     Args:
       manifest: Of the release.
@@ -197,7 +197,7 @@ def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> lis
 
 
 def census_files(manifest: Manifest) -> list[tuple[str, str]]:
-    """List (path, meaning) of the files beside the datasets of a census."""
+    """List (path, meaning) of the files of a census release that are not datasets."""
     return other_files(manifest, _meaning)
 
 
@@ -213,8 +213,8 @@ def with_shared(
     """
     above = (replace(one, path=f"{_ABOVE}{one.path}") for one in outputs)
     known = (one for one in files if one.path != "README.md")
-    beside = (replace(one, path=f"{_ABOVE}{one.path}") for one in known)
-    return replace(manifest, outputs=(*manifest.outputs, *above), files=(*manifest.files, *beside))
+    files = (replace(one, path=f"{_ABOVE}{one.path}") for one in known)
+    return replace(manifest, outputs=(*manifest.outputs, *above), files=(*manifest.files, *files))
 
 
 def _meaning(path: str) -> str:
@@ -246,7 +246,7 @@ def files_section(
 
 
 def _kind(path: str) -> str:
-    """The path with all geolevels as one."""
+    """Return the path of a dataset with one placeholder for all geolevels."""
     folders = path.split("/")
     return "/".join(LEVEL if name.startswith("level=") else name for name in folders)
 
@@ -312,7 +312,7 @@ def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> Code
 
 
 def _whose(manifest: Manifest, census: Sequence[str], bare: str, levels: set[str]) -> str:
-    """Whether the geocodes of a dataset of these geolevels are of the spine or of the census."""
+    """Say whether the geocodes of a dataset are those of the spine or of the census."""
     if bare.startswith(("microdata", "joined")):
         return "Of the census."
     if bare in ("tables", "h1"):
@@ -323,19 +323,19 @@ def _whose(manifest: Manifest, census: Sequence[str], bare: str, levels: set[str
 
 
 def _level(output: Output) -> str:
-    """The geolevel of a dataset, by its path."""
+    """Return the geolevel of a dataset from its path."""
     return output.path.rpartition("level=")[2]
 
 
 # --- the example --------------------------------------------------------------------------------
 
 
-def reading(text: str, said: str) -> str:
+def reading(text: str, sentence: str) -> str:
     """Python that reads a dataset by what its manifest names.
 
     Args:
-      text: Columns that are text, as pandas is told.
-      said: The same as a sentence for readers.
+      text: Columns with text, as an argument of pandas.
+      sentence: The same as a sentence for readers.
     """
     return f'''\
 import json
@@ -345,7 +345,7 @@ import pandas as pd
 
 
 def read(dataset, text={text}):
-    """The rows of a dataset, from the files that its manifest names. {said}"""
+    """The rows of a dataset, from the files that its manifest names. {sentence}"""
     named = json.loads(Path(dataset, "_manifest.json").read_text("utf-8"))["files"]
     paths = [Path(dataset, one["file"]) for one in named if one["rows"]]
     return pd.concat(
@@ -439,7 +439,7 @@ def _table_lines(manifest: Manifest, there: Mapping[str, Output]) -> list[str]:
 
 
 def _measured(manifest: Manifest, there: Mapping[str, Output]) -> tuple[str, str] | None:
-    """A geolevel, not the root if there is another, and a labelled query measured there in full."""
+    """Choose a geolevel, if possible below the root, and a labelled query measured in full."""
     lazy, spine = manifest.privacy.lazy_queries, manifest.levels
     candidates = []
     for row in manifest.budget:
@@ -518,7 +518,7 @@ def codebook_page(codebook: Codebook) -> str:
 
 
 def _drawn(manifest: Manifest) -> tuple[str, str] | None:
-    """A query with an answer drawn for each geounit, and a geolevel, for the example."""
+    """Choose a query with an answer for each geounit, and a geolevel, for the example."""
     lazy = manifest.privacy.lazy_queries
     rows = [row for row in manifest.budget if row.query not in lazy and "#" not in row.query]
     finer = [row for row in rows if row.geolevel != manifest.levels[0]] or rows

@@ -63,7 +63,7 @@ def write_public_reports(
     """Write the public reports of a release from its manifests; nothing else is read.
 
     Args:
-      root: Folder of the release, or of a solution beside it, wherever it lies.
+      root: Folder of the release, or of a named solution.
       to: Folder for them; default: the release itself. They lie below it where they lie below the
         release.
       remedy: What to do if one cannot be written; default: see to the disk.
@@ -115,14 +115,14 @@ def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Pl
                 read_summary(costs),
                 confidential.report,
                 of=manifests,
-                beside=None if solution is None else _evaluation(first),
+                of_release=None if solution is None else _evaluation(first),
             )
             written.append(confidential.report)
     return written
 
 
 def _evaluation(confidential: ConfidentialLayout) -> Evaluation | None:
-    """Of a product, if it was evaluated."""
+    """Read the evaluation of a product; None without one."""
     path = confidential.evaluation
     return read_document(Evaluation, path, remedy="run `das evaluate`") if path.exists() else None
 

@@ -45,7 +45,7 @@ class Groups:
       floor: Relative errors are of groups of at least so many.
       levels: Geolevels.
       relative: For each geolevel the error per record of each group; None below the floor.
-      everybody: For each geolevel that of all records.
+      everybody: Errors of the whole population by geolevel.
     """
 
     name: str
@@ -65,11 +65,11 @@ class Groups:
 
     @property
     def by_group(self) -> list[Sequence[float | None]]:
-        """Errors by geolevel, of everybody and then of each group."""
+        """Return errors by geolevel, of the whole population and then of each group."""
         return [self.everybody, *zip(*self.relative, strict=True)]
 
     def columns(self, sizes: str, cells: Sequence[Sequence[Cell]]) -> list[Column]:
-        """Columns of everybody and each group: their sizes, and cells by geolevel."""
+        """Return columns of the whole population and each group: sizes, and cells by geolevel."""
         return [
             Column("Group", False, cells=[name("everybody"), *map(label, self.labels)]),
             numbers(sizes, [sum(self.sizes), *self.sizes], hint="in all"),
@@ -77,7 +77,7 @@ class Groups:
         ]
 
     def along(self, levels: Sequence[str], values: Sequence[float | None]) -> list[float | None]:
-        """One of its values for each geolevel of a page, in percent; None where it has none."""
+        """Return the values of one group by geolevel of a page, in percent; None where missing."""
         there = dict(zip(self.levels, values, strict=True))
         found = [there.get(level) for level in levels]
         return [None if value is None else 100 * value for value in found]
@@ -151,7 +151,7 @@ _READING = (
 def group_blocks(
     listed: Sequence[Groups], levels: Sequence[str], caption: str, kind: str
 ) -> list[Block]:
-    """A figure of all groups beside everybody, and a table of each query's.
+    """Return a figure of all groups and the whole population, and a table per query.
 
     Args:
       listed: The groups.
@@ -159,7 +159,7 @@ def group_blocks(
       caption: Of the figure.
       kind: Which records are the sizes of groups: true or released.
     """
-    compared = [(one, [[own] * len(one.labels) for own in one.everybody]) for one in listed]
+    compared = [(one, [[error] * len(one.labels) for error in one.everybody]) for one in listed]
     legend = [("released", "group"), ("raw", "everybody")]
     return [
         *_figure("groups", compared, levels, caption, legend),
@@ -174,7 +174,7 @@ def _figure(
     caption: str,
     legend: Sequence[tuple[str, str]],
 ) -> list[Figure]:
-    """Draw errors of groups as dots beside what they are compared with; nothing of one group."""
+    """Draw errors of groups as dots with reference lines; None for a single group."""
     drawn = [pair for pair in compared if len(pair[0].drawn) > 1][:_MOST_FIGURED]
     rows = [
         DotRow(
@@ -192,7 +192,7 @@ def _figure(
 
 
 def groups_of(evaluation: Evaluation) -> list[Groups]:
-    """The groups whose totals were compared, in the order of the evaluation."""
+    """Return the groups whose totals were compared, in the order of the evaluation."""
     return [
         Groups(
             name,
@@ -334,13 +334,13 @@ def _group_table(evaluation: Evaluation, records: str) -> Table:
     return Table.of("group-table", "Every statistic by group", columns, note)
 
 
-# --- beside the release ---------------------------------------------------------------------------
+# --- comparison with the release ------------------------------------------------------------------
 
 Pair = tuple[Groups, Groups]  # the same groups at the same geolevels, in the release and after
 
 
 def changes_section(release: Evaluation, solution: Evaluation) -> Section:
-    """Errors by group of a solution beside those of the release.
+    """Compare errors by group of a solution with those of the release.
 
     Args:
       release: Evaluation of the release.

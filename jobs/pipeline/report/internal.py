@@ -44,7 +44,7 @@ def write_internal_report(
     out: Place,
     *,
     of: Sequence[Manifest] = (),
-    beside: Evaluation | None = None,
+    of_release: Evaluation | None = None,
 ) -> None:
     """Write the internal report as one self-contained HTML file, readable by its owner only.
 
@@ -54,7 +54,7 @@ def write_internal_report(
       summary: What the run cost.
       out: The file; replaced at once.
       of: The manifests of all products of the release.
-      beside: Evaluation of the release, if this is one of a solution beside it.
+      of_release: Evaluation of the release, if this page is about a named solution.
 
     Raises:
       OutputError: It cannot be written.
@@ -74,7 +74,7 @@ def write_internal_report(
             *products_sections(manifest, of),
             error_section(comparison),
             groups_section(evaluation, manifest.records),
-            *([changes_section(beside, evaluation)] if beside else []),
+            *([changes_section(of_release, evaluation)] if of_release else []),
             *households_section(evaluation.households),
             size_section(comparison),
             bias_section(comparison),

@@ -172,7 +172,7 @@ def content_security_policy(script: str) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """The templates of this package, each compiled once per process."""
+    """Return the template environment of this package, compiled once per process."""
     import jinja2  # what prints tables alone does not wait for it
 
     environment = jinja2.Environment(

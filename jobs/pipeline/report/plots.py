@@ -410,7 +410,7 @@ _STYLE = {
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """The style in which figures are made and saved."""
+    """Set the style in which figures are drawn and saved."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
@@ -465,7 +465,7 @@ class Panels:
         return axes
 
     def markup(self, key: str, label: str = "") -> Markup:
-        """One element with an SVG for each panel, which may stand in a page with others.
+        """Return one element with an SVG per panel, for a page with other figures.
 
         matplotlib writes a whole document: with a name space, metadata, a style sheet, and ids that
         are the same in every figure. An inline element needs its own ids, and takes fonts and
@@ -525,12 +525,12 @@ def _prune(element: ElementTree.Element) -> None:
 
 
 def _local(name: str) -> str:
-    """A name without its name space: an inline element takes that of the page."""
+    """Return a name without its XML namespace: an inline element takes that of the page."""
     return name.rpartition("}")[2]
 
 
 def _inline(name: str, value: str, key: str) -> str:
-    """An attribute as a page with other figures and its own fonts and palettes needs it."""
+    """Adapt an attribute to a page with other figures, fonts and palettes."""
     if name == "id":
         return f"{key}-{value}"
     if name == "href":

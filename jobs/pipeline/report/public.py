@@ -84,7 +84,7 @@ def write_public_report(
 
 
 def privacy_section(manifest: Manifest) -> Section:
-    """The guarantee, and what is and is not protected."""
+    """Return the section on the guarantee, and on what is not protected."""
     privacy = manifest.privacy
     values = {
         "derived": "counts, tables and microdata",

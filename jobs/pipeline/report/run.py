@@ -24,7 +24,7 @@ from jobs.pipeline.report.table import (
 
 
 def run_section(manifest: Manifest, summary: Summary | None = None) -> Section:
-    """The machine and, in internal reports only, what each stage cost."""
+    """Return the section on the machine and, in internal reports only, the costs of stages."""
     machine = environment_table("Machine and software", _environment(manifest))
     if summary is None or not summary.stages:
         return Section("run", "Run", "What made this release.", [machine])
@@ -56,7 +56,7 @@ def environment_table(
 
 
 def stages_table(summary: Summary) -> Table:
-    """What each stage cost, and all of them; no geounits of all, since stages share them."""
+    """Tabulate the costs of each stage and in total; geounits only by stage."""
     stages, total = summary.stages.values(), summary.total.seconds
     costs = [*stages, summary.total]
     peaks = (one.peak_memory_bytes for one in costs)
@@ -112,7 +112,7 @@ _WAYS = {"plain": "plain", "totals": "totals expected", "composition": "cells ex
 
 
 def solving_section(solved: Sequence[SolvedLevel]) -> Section:
-    """What was solved at each geolevel, and what had to be moved for it."""
+    """Return the section on solving by geolevel, and on moves of the failsafe."""
     lead = (
         "Each parent and its children form one problem: find the nonnegative whole numbers closest "
         "to all noisy answers that add up. Every solution is certified; manifest.json has the "
@@ -139,7 +139,7 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
 
 
 def _failsafe(solved: Sequence[SolvedLevel]) -> str:
-    """What the failsafe does, and which counts it chose."""
+    """Describe the failsafe, and the counts it chose."""
     by = {move.by for level in solved for move in level.moved}
     chosen = {
         "exact": "the nearest counts that allow it",
@@ -152,8 +152,10 @@ def _failsafe(solved: Sequence[SolvedLevel]) -> str:
     )
 
 
-def _expected_table(asked: Sequence[tuple[str, ExpectedTotals]]) -> Table:
-    rows = [(geolevel, one, error) for geolevel, one in asked for error in one.errors or (None,)]
+def _expected_table(requested: Sequence[tuple[str, ExpectedTotals]]) -> Table:
+    rows = [
+        (geolevel, one, error) for geolevel, one in requested for error in one.errors or (None,)
+    ]
     seen, found = [one for _, one, _ in rows], [error for *_, error in rows]
     errors = (None if e is None else e.error for e in found)
     changes = (None if e is None else e.difference_error for e in found)

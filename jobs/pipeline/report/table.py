@@ -95,18 +95,18 @@ class Table:
 
     @property
     def filterable(self) -> bool:
-        """Whether the table is long enough for a filter box."""
+        """Return whether the table is long enough for a filter box."""
         return len(self.rows) >= FILTER_FROM
 
 
 def name(value: object) -> Cell:
-    """A cell of text."""
+    """Return a text cell."""
     shown = text.NOT_RECORDED if value is None else str(value)
     return Cell(shown, shown)
 
 
 def label(value: str | None) -> Cell:
-    """A cell with the name of a query or geolevel: in words on a page, as it is on a terminal.
+    """Return a cell with a query or geolevel: in words on a page, unchanged on a terminal.
 
     A dash where there is none.
     """
@@ -114,13 +114,13 @@ def label(value: str | None) -> Cell:
 
 
 def code(value: object) -> Cell:
-    """A cell of text in a fixed-width face."""
+    """Return a text cell in a fixed-width font."""
     shown = text.NOT_RECORDED if value is None else str(value)
     return Cell(shown, shown, code=True)
 
 
 def number(value: float | None, show: Show = text.integer) -> Cell:
-    """A cell with a number; a dash where there is none, as of a group below the floor."""
+    """Return a number cell; a dash for None, as for a group below the floor."""
     return Cell(EMPTY) if value is None else Cell(show(value), float(value))
 
 

@@ -22,12 +22,12 @@ TOGETHER = (
 
 
 def words(name: object) -> str:
-    """A query or geolevel as a reader writes it."""
+    """Return a query or geolevel in words."""
     return str(name).replace(" * ", " \N{MULTIPLICATION SIGN} ").replace("_", " ")
 
 
 def unit(definition: Definition) -> str:
-    """The letter that costs are counted in."""
+    """Return the letter of the unit of costs."""
     return EPSILON if definition.is_pure else RHO
 
 
@@ -55,7 +55,7 @@ def upward(value: float) -> str:
 
 
 def guarantee(budget: Guarantee) -> str:
-    """A budget and what it implies, as a sentence."""
+    """Describe a budget and what it implies in a sentence."""
     if budget.definition.is_pure:
         return f"epsilon {budget.total} (pure, {budget.neighbors} neighbors)"
     return (
@@ -66,17 +66,17 @@ def guarantee(budget: Guarantee) -> str:
 
 
 def percent_above(value: float) -> str:
-    """A probability in percent with one decimal, rounded up."""
+    """Format a probability in percent with one decimal, rounded up."""
     return f"{math.ceil(value * 1e3) / 10:.1f} %"
 
 
 def signed(value: float) -> str:
-    """As `decimal`, with a plus sign."""
+    """Format a number as `decimal` does, with a plus sign."""
     return ("+" if value > 0 else "") + decimal(value)
 
 
 def signed_integer(value: float) -> str:
-    """As `integer`, with a plus sign."""
+    """Format a number as `integer` does, with a plus sign."""
     return ("+" if value > 0 else "") + integer(value)
 
 
@@ -93,12 +93,12 @@ def percent(share: float, places: int = 1) -> str:
 
 
 def fine_percent(share: float) -> str:
-    """As `percent`, with two decimals."""
+    """Format a share as `percent` does, with two decimals."""
     return percent(share, 2)
 
 
 def moment(value: object) -> str:
-    """An ISO time as 2026-11-21 05:24 UTC."""
+    """Format an ISO time as 2026-11-21 05:24 UTC."""
     try:
         when = datetime.fromisoformat(str(value))
     except ValueError:
@@ -140,12 +140,12 @@ def size(n_bytes: float) -> str:
 
 
 def ratio(text: str) -> float:
-    """The value of "a/b"."""
+    """Return the value of "a/b"."""
     return float(stated_fraction(text))
 
 
 def small(text: str) -> str:
-    """A small exact fraction, as a power of ten if it is one."""
+    """Format a small exact fraction, as a power of ten if it is one."""
     exact = stated_fraction(text)
     digits = str(exact.denominator)
     if exact.numerator == 1 and digits.strip("0") == "1":

@@ -34,12 +34,12 @@ _LONGEST_TOTAL = 22  # characters of an exact fraction that fit under a tile
 
 def banners(manifest: ReleaseManifest) -> list[Banner]:
     """Warnings that follow from the manifest."""
-    elsewhere = manifest.privacy.randomness == "elsewhere"
-    return [SEEDED] * manifest.not_for_release + [NOT_VERIFIED] * elsewhere
+    is_imported = manifest.privacy.randomness == "elsewhere"
+    return [SEEDED] * manifest.not_for_release + [NOT_VERIFIED] * is_imported
 
 
 def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
-    """What is released of how many, what it costs them, and how far a count may be off."""
+    """Return the tiles on the number of records, their privacy cost and the expected errors."""
     levels, exact = manifest.levels, len(manifest.invariants)
     tile = accuracy_tile(manifest, accuracy) if accuracy else None
     return [
@@ -59,18 +59,18 @@ def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
     ]
 
 
-def privacy_tiles(own: Guarantee, *accounts: Account | None) -> list[Tile]:
+def privacy_tiles(of_product: Guarantee, *accounts: Account | None) -> list[Tile]:
     """Privacy loss of everything released about the same people: exact, and epsilon at delta.
 
     Args:
-      own: Guarantee of the product that the page is about.
+      of_product: Guarantee of the product that the page is about.
       accounts: As for `covering`.
     """
-    privacy = covering(own, *accounts)
+    privacy = covering(of_product, *accounts)
     is_pure = privacy.definition.is_pure
     name = "pure DP" if is_pure else "zero-concentrated DP"
     exact = name if len(privacy.total) > _LONGEST_TOTAL else f"exactly {privacy.total}, {name}"
-    if privacy is not own:
+    if privacy is not of_product:
         exact = f"{exact}, all releases of the same people"
     loss = Tile(
         f"Privacy loss {text.unit(privacy.definition)}",
@@ -110,7 +110,7 @@ def run_time_tile(manifest: Manifest, summary: Summary) -> Tile:
 
 
 def facts(manifest: Manifest) -> list[tuple[str, str]]:
-    """Date, software, configuration and schema; the name of a solution beside the release."""
+    """Return date, software, configuration and schema, and the name of a solution."""
     return [
         *origin(manifest, manifest.solution.name),
         ("Schema", f"{manifest.schema.name}, {text.integer(manifest.schema.cells)} cells"),
@@ -129,7 +129,7 @@ def origin(manifest: ReleaseManifest, solution: str | None) -> list[tuple[str, s
 
 
 def _commit(software: Software) -> str:
-    """The commit of the source, shortened, and whether it was changed."""
+    """Return the shortened commit of the source, and whether it was changed."""
     if software.revision is None:
         return ""
     commit, comma, changes = software.revision.partition(",")

@@ -105,7 +105,7 @@ def test_copies_of_a_folder_draw_nothing(config, tmp_path):
     out = dies_at("county", config)
     copies = [Path(shutil.copytree(out, tmp_path / f"copy{i}")) for i in range(2)]
     for copy in copies:
-        with pytest.raises(LedgerError, match="in a copy of the folder that the run was begun in"):
+        with pytest.raises(LedgerError, match="in a copy of the folder in which the run began"):
             measure(config, copy)
         assert published(copy).keys() == {("toy", "state")}
     measure(config)
@@ -228,7 +228,7 @@ def test_lazy_geolevels_are_drawn_once_each(tmp_path, das):
     assert len(recorded(config)) == 4
     code, printed = das("run", "--only", "solve", config, "--out", copy, "--quiet")
     assert code == LedgerError.exit_code
-    assert "county, on-demand queries: is to be drawn in a copy of the folder" in printed
+    assert "county, on-demand queries: would be drawn in a copy of the folder" in printed
     assert das("run", "--only", "solve", config, "--quiet")[0] == 0
     assert published(out) == recorded(config)
     assert (

@@ -197,7 +197,7 @@ def test_copies_and_backups_in_a_store_draw_nothing(tmp_path, memory, monkeypatc
             measure()
     first, second = (copied(out, f"{memory}/copy{i}") for i in range(2))
     for copy in (first, second):
-        with pytest.raises(LedgerError, match="in a copy of the folder that the run was begun in"):
+        with pytest.raises(LedgerError, match="in a copy of the folder in which the run began"):
             measure(copy)
     measure(first, moved=True)
     for other in (out, second):

@@ -80,7 +80,7 @@ class ProductPrivacyConfig(BudgetConfig):
 
     @property
     def allocation_file(self) -> Path:
-        """The allocation file.
+        """Return the path of the allocation file.
 
         Raises:
           ConfigError: None is named.
@@ -315,7 +315,7 @@ class ProductConfig(Model):
 
     @property
     def input(self) -> DataConfig:
-        """The confidential input.
+        """Return the confidential input.
 
         Raises:
           ConfigError: This is the configuration of a release, which has none.

@@ -148,7 +148,7 @@ class SpineConfig(Model):
 
     @property
     def design(self) -> SpineDesign:
-        """What is changed of the geolevels."""
+        """Return the changes of the geolevels."""
         split = None if self.split is None else self.split.geolevel
         return SpineDesign(split, self.regroup, self.split_children, self.fan_out_cutoff)
 

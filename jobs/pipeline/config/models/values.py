@@ -48,7 +48,7 @@ def _text(value: object) -> object:
 
 
 def _listed(value: object) -> object:
-    """A single range, such as 0..14, stands for the list of it."""
+    """Turn a single range, such as 0..14, into a list of it."""
     return [value] if isinstance(value, str) and ".." in value else value
 
 
@@ -181,7 +181,7 @@ GeocodeColumns = Annotated[
 
 
 def names_of(geocode: GeocodeColumns) -> tuple[str, ...]:
-    """The column of the geocodes, or all that make one."""
+    """Return the columns of a geocode, as a tuple."""
     return (geocode,) if isinstance(geocode, str) else tuple(part.column for part in geocode)
 
 

@@ -118,12 +118,12 @@ class KindConfig(Model):
 
     @property
     def is_rehearsed(self) -> bool:
-        """Whether invented persons keep it."""
+        """Return whether synthetic persons satisfy the invariant."""
         return True
 
     @property
     def is_exact_query(self) -> bool:
-        """Whether it is a query whose exact answers are published, and no limit."""
+        """Return whether the invariant is an exact query, and not a limit."""
         return False
 
     @property
@@ -133,19 +133,19 @@ class KindConfig(Model):
 
     @property
     def released_before(self) -> ReleasedCounts | None:
-        """The earlier release that its answers come from, if they do."""
+        """Return the earlier release with the answers; None if there is none."""
         released: ReleasedCounts | None = getattr(self, "released", None)
         return released
 
     @property
     def public_table(self) -> PublicTable | None:
-        """The public table that it names, if it does."""
+        """Return the public table of the invariant; None if there is none."""
         table: PublicTable | None = getattr(self.released_before or self, "table", None)
         return table
 
     @property
     def answers_of(self) -> ExactAnswers | None:
-        """The exact answers of another product that it names, if it does."""
+        """Return the exact answers of another product that are used; None if there are none."""
         answers: ExactAnswers | None = getattr(self, "exact", None)
         return answers
 
@@ -173,7 +173,7 @@ class CountedConfig(KindConfig):
         return self
 
     def labels(self, setting: Setting) -> list[str]:
-        """What is counted."""
+        """Return the labels of what is counted."""
         if self.answers_of is not None:
             exact = self.answers_of
             return setting.exact(exact.product, exact.query, self.stated_at).labels()

@@ -42,7 +42,7 @@ class InvariantConfig(KindConfig):
 
     @property
     def is_exact_query(self) -> bool:
-        """Whether its answers are those of the data."""
+        """Return whether the answers come from the data of this run."""
         return self.released is None
 
     def build(self, setting: Setting) -> list[Constraint]:

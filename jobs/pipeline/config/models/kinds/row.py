@@ -50,7 +50,7 @@ class RowConfig(KindConfig):
 
     @property
     def is_rehearsed(self) -> bool:
-        """Whether it has no bounds, which invented persons may break."""
+        """Return whether the row has no bounds, which synthetic persons may violate."""
         return self.at_least is None and self.at_most is None
 
     def build(self, setting: Setting) -> list[Constraint]:
