@@ -279,7 +279,7 @@ def test_a_missing_file_is_an_error_that_names_it(anywhere):
         with pytest.raises(OutputError) as caught:
             read()
         assert str(caught.value).startswith(str(anywhere / written.file))
-        assert "`das run` with the run folder" in str(caught.value)
+        assert "`das run OUT`" in str(caught.value)
         assert "remove" not in str(caught.value)  # noisy answers would be lost
 
 
@@ -309,7 +309,7 @@ def test_a_changed_file_is_found_by_its_digest(dataset, damage):
     with pytest.raises(OutputError) as caught:
         verify_files(dataset)
     assert str(caught.value).startswith(
-        f"{path}: was changed after it was published; `das run` with the run folder"
+        f"{path}: was changed after it was published; `das run OUT`"
     )
     assert [str(one) for one in find_damage(dataset)] == [str(caught.value)]
 
