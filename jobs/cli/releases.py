@@ -153,8 +153,8 @@ def _write_reports(out: Place, to: Path | None, solution: str | None) -> None:
             elif not alone and (out / "run.json").exists() and is_survey_folder(out):
                 files = write_pages(roots, solution, to)
             else:
-                remedy = f"use `das inspect {out} --reports --to FOLDER`"
-                remedy = "name another folder" if to is not None else remedy
+                in_place = f"use `das inspect {out} --reports --to FOLDER`"
+                remedy = "name another folder" if to is not None else in_place
                 public = write_public_reports(release.root, to, remedy=remedy)
                 is_whole = not alone and to is None
                 files = write_internal_reports(roots, solution) if is_whole else []

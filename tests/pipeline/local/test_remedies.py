@@ -728,7 +728,12 @@ def what_needs_a_release(desk: Desk) -> str:
         ("evaluate", config, "--quiet"),
     )
     desk.done("run", "--only", "measure", config, "--quiet")
-    (message,) = {desk.refused(*command) for command in asked}
+    messages = [desk.refused(*command) for command in asked]
+    message = messages[0]
+    # The manifest of the release is missing, or that of its product: the remedy is the same.
+    assert {text.partition("manifest.json: ")[2] for text in messages} == {
+        message.partition("manifest.json: ")[2]
+    }
     desk.done("run", "--only", "solve", config, "--quiet")
     for command in asked:
         desk.done(*command)
@@ -1153,7 +1158,7 @@ ENTRIES: dict[Key, Entry] = {
         ("pipeline/confidential/look", "insert a header line with the column names", _REFUSED),
         ("design/drafting/geolevels", "name it by --geocode, or all columns of its parts, root first, separated by commas",
          _REFUSED),
-        ("design/drafting/geolevels", "call it {} in this list, as in the data",
+        ("design/drafting/geolevels", "name it {} in this list, as in the data",
          "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),
         ("design/drafting/draft", "name another column by --geocode, or complete it", _REFUSED),
         ("design/drafting/draft", "name the column by --geocode, and lengths by --geolevels", _REFUSED),
