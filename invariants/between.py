@@ -398,5 +398,8 @@ def _sums_of(query: Query, types: Types) -> Iterator[tuple[tuple[int, ...], tupl
             yield (int(kind),), tuple(pairs[pairs[:, 0] == kind, 1].tolist())
     else:
         raise ConfigError(
-            "between", "has types that an exact query crosses", got=query.name, want="nested"
+            "cross_product_constraints",
+            "has types that an exact query crosses",
+            got=query.name,
+            want="nested",
         )

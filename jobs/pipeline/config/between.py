@@ -61,7 +61,7 @@ def tied_products(
                 got=entry.name,
             )
         stated.setdefault(later, []).append((entry, tie))
-    with at(f"{path}: between"):
+    with at(f"{path}: cross_product_constraints"):
         for later, entries in stated.items():
             plans = _tied(later, entries, plans)
     return {name: replace(product, plan=plans[name]) for name, product in products.items()}
