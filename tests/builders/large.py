@@ -249,7 +249,7 @@ def _run(large: Large) -> dict[str, Any]:
         },
         "privacy": {"account": "account.jsonl"},
         "products": {
-            "records": {
+            "persons": {
                 "schema": "schema.yaml",
                 "data": {"input_format": "histograms", "path": "histograms"},
                 "privacy": {

@@ -31,7 +31,7 @@ def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     """A run file of ten million cells and two blocks, with a change of its product."""
     path = write_run(SF2_PERSONS, folder, 2)
     document = yaml.safe_load(path.read_text())
-    change(document["products"]["records"])
+    change(document["products"]["persons"])
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     return path
 
@@ -118,14 +118,14 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
     assert "got 9958368 cells" in said
     assert "give the data as records or histograms" in said
     document = yaml.safe_load(wide.read_text())
-    document["products"]["records"]["data"] = {"input_format": "histograms", "path": "histograms"}
-    others = deepcopy(document["products"]["records"])
+    document["products"]["persons"]["data"] = {"input_format": "histograms", "path": "histograms"}
+    others = deepcopy(document["products"]["persons"])
     others["privacy"]["product"] = "others"
     document["products"]["others"] = others
     women = [{"cells": {"sex": ["0"]}}]
     sides = {
         side: {"product": name, "row": women}
-        for side, name in zip(("left", "right"), ("records", "others"), strict=True)
+        for side, name in zip(("left", "right"), ("persons", "others"), strict=True)
     }
     entry = {"name": "as many women", "geolevel": "block", "relation": "equals", **sides}
     wide.write_text(
