@@ -137,7 +137,7 @@ def test_columns_that_two_attributes_read_have_values_of_both(das: Das, tmp_path
     run = toy.configuration(tmp_path, data__columns=columns)
     code, said = das("generate", tmp_path / "other", "--like", run)
     assert (code, (tmp_path / "other" / "run.yaml").exists()) == (2, False)
-    assert "has no code that ['age'] have too, which read the same column" in said
+    assert "has no code in common with ['age'], which read the same column" in said
 
 
 def test_a_full_folder_and_other_formats_are_refused(das: Das, tmp_path: Path) -> None:
