@@ -214,7 +214,7 @@ def test_a_release_alone_knows_both_geocodes(here, das, tmp_path):
         marked[own[2] == "1"].add(census)
     assert marked[True] == AIAN
     assert "census_geocode" not in release.measurements("total", "state_part").column_names
-    with pytest.raises(ConfigError, match="was not measured at county, which the spine has not"):
+    with pytest.raises(ConfigError, match="was not measured at county, which is not on the spine"):
         release.measurements("total", "county")
 
     book = json.loads(product_in(tmp_path / "copy").codebook.read_text())
