@@ -120,10 +120,15 @@ def test_strata_may_be_planned_and_go_on_with_what_was_planned(tmp_path: Path) -
 def test_a_plan_says_what_each_stratum_costs_and_how_far_off_it_is(tmp_path: Path) -> None:
     toy.write_records(tmp_path)
     config = toy.configuration(tmp_path, privacy__allocation=allocation(tmp_path))
-    result = CliRunner().invoke(app, ["validate", str(config), "--json", "--losses"])
-    assert result.exit_code == 0, result.output
-    plan = json.loads(result.output)
-    assert 0 < plan["by_noise"]["epsilon"] < plan["privacy"]["epsilon"]
+
+    def printed(*command: str) -> dict[str, Any]:
+        result = CliRunner().invoke(app, [*command, str(config), "--json"])
+        assert result.exit_code == 0, result.output
+        return dict(json.loads(result.output))
+
+    checked = printed("validate", "--losses")
+    assert 0 < checked["by_noise"]["epsilon"] < checked["privacy"]["epsilon"]
+    plan = printed("plan", "--quiet")
     assert [row["stratum"] for row in plan["strata"]] == ["votingage=minor", "votingage=adult"]
     predicted = {(row["table"], row["geolevel"]): row for row in plan["predicted"]}
     for stratum in ("minor", "adult"):

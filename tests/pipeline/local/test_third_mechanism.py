@@ -288,7 +288,10 @@ def test_a_run_names_only_noise_that_is_known_and_can_be_charged(tmp_path, regis
     zcdp = config.with_name("zcdp.yaml")
     text = config.read_text().replace("definition: pure", "definition: zcdp")
     zcdp.write_text(text)
-    with pytest.raises((BudgetError, ConfigError), match=r"discrete_student.*cannot be charged"):
+    with pytest.raises(
+        (BudgetError, ConfigError),
+        match=r"discrete_student.*has no cost under this privacy definition",
+    ):
         load_run(zcdp)
     allocation = tmp_path / "allocation.yaml"
     allocation.write_text(allocation.read_text().replace("discrete_student", "discrete_nothing"))
