@@ -35,7 +35,7 @@ from bench.state import persons_of, production_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.documents.statistics import ExpectedTotals, expected_totals_of
-from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.run import MEASURING, do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.tasks.batches import Sizing
@@ -208,14 +208,7 @@ def released(blocks: Blocks, seed: int) -> tuple[dict[str, np.ndarray], Expected
             first = resolve(ways[0], seed, folder, folder / "blocks.parquet")
             tasks = LocalTasks(Sizing(1))  # in this process, without a session
             with open_job(first, Reporter(quiet=True), tasks=tasks) as job:
-                for stage in (
-                    "plan",
-                    "read",
-                    "resolve_constraints",
-                    "reserve_budget",
-                    "measure",
-                    "estimate",
-                ):
+                for stage in (*MEASURING, "estimate"):
                     do_stages(job, (stage,))
                 for way in ways:
                     resolved = resolve(way, seed, folder, folder / "blocks.parquet")

@@ -39,7 +39,7 @@ from jobs.pipeline.confidential.geounits import lattice_of
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.config.allocation import load_allocation
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.run import MEASURING, do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_counts
@@ -110,15 +110,7 @@ def predicted(resolved: Resolved, tree: SubtreeClasses, allocation: Path | None)
 def run(resolved: Resolved) -> None:
     """All stages from reading to counts."""
     with open_job(resolved, Reporter(quiet=True)) as job:
-        stages = (
-            "plan",
-            "read",
-            "resolve_constraints",
-            "reserve_budget",
-            "measure",
-            "estimate",
-            "solve",
-        )
+        stages = (*MEASURING, "estimate", "solve")
         do_stages(job, stages)
 
 

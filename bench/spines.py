@@ -44,7 +44,7 @@ from geography.respine import SpineDesign, design_spine
 from jobs.analysis.estimate import IntervalSettings, estimate_areas
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_release
-from jobs.pipeline.run import do_stages, open_job
+from jobs.pipeline.run import MEASURING, do_stages, open_job
 from jobs.pipeline.storage.geography import read_both_geocodes
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.tasks.batches import Sizing
@@ -208,15 +208,7 @@ def released(blocks: Blocks, name: str, seed: int) -> dict[str, Any]:
         plan, layout = resolved.plan, resolved.last.release
         started, seconds = time.process_time(), dict[str, float]()
         with open_job(resolved, Reporter(quiet=True), tasks=LocalTasks(Sizing(1))) as job:
-            for stage in (
-                "plan",
-                "read",
-                "resolve_constraints",
-                "reserve_budget",
-                "measure",
-                "estimate",
-                "solve",
-            ):
+            for stage in (*MEASURING, "estimate", "solve"):
                 do_stages(job, (stage,))
                 seconds[stage] = time.process_time() - started - sum(seconds.values())
             do_stages(job, ("write", "finalize"))
