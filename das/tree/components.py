@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,7 +47,10 @@ class SpineComponents:
 
     @classmethod
     def of_queries(
-        cls, queries: Sequence[Query], most_groups: int | None = None
+        cls,
+        queries: Sequence[Query],
+        most_groups: int | None = None,
+        split: Collection[int] = (),
     ) -> SpineComponents:
         """Find the components that all these queries respect.
 
@@ -55,6 +58,7 @@ class SpineComponents:
           queries: Queries over one schema, at least one.
           most_groups: Most combinations of atoms; None for MOST_GROUPS, which suits a tree of
             classes of geounits.
+          split: Indexes of attributes of which every level is an atom.
 
         Raises:
           SchemaError: There are more combinations of atoms than that.
@@ -68,8 +72,10 @@ class SpineComponents:
         >>> components.atoms[1].tolist(), components.sizes
         ([1, 1, 0], (2, 1, 2, 1))
         """
+        factors = zip(*(query.factors for query in queries), strict=True)
         atoms = tuple(
-            atoms_of(factors) for factors in zip(*(query.factors for query in queries), strict=True)
+            np.arange(some[0].matrix.shape[1]) if axis in split else atoms_of(some)
+            for axis, some in enumerate(factors)
         )
         refuse_many_groups(math.prod(int(codes.max()) + 1 for codes in atoms), most_groups)
         return cls(atoms, _products(atoms))

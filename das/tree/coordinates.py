@@ -12,7 +12,7 @@ component (`das.tree.span`). Then D is the dimension of the span.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -160,13 +160,18 @@ class Coordinates:
     )
 
     @classmethod
-    def of_queries(cls, queries: Sequence[Query], most_groups: int | None = None) -> Coordinates:
+    def of_queries(
+        cls,
+        queries: Sequence[Query],
+        most_groups: int | None = None,
+        split: Collection[int] = (),
+    ) -> Coordinates:
         """Build coordinates of the whole space that fit all these queries; see `SpineComponents`.
 
         Raises:
           SchemaError: The queries group the levels in too many ways.
         """
-        return cls(SpineComponents.of_queries(queries, most_groups))
+        return cls(SpineComponents.of_queries(queries, most_groups, split))
 
     def touched_by(self, queries: Sequence[Query]) -> Coordinates:
         """Keep the components on which some query is not zero; any queries."""
@@ -258,6 +263,23 @@ class Coordinates:
         for axis, part in enumerate(outside):
             tensor = along(axis, tensor, part)
         return np.asarray(scale * (span.T @ tensor.reshape(span.shape)))
+
+    def types(self, query: Query) -> tuple[IntArray, ...]:
+        """Return per component int64[D], the answer of a partition query that counts each row.
+
+        Args:
+          query: A partition query. Every level of an attribute that it distinguishes is an atom.
+        """
+        codes = [
+            factor.codes[np.unique(atoms, return_index=True)[1]]
+            for factor, atoms in zip(query.factors, self.components.atoms, strict=True)
+        ]
+        out = []
+        for within in self.components.within:
+            chosen = [np.zeros(1, np.int64) if i else c for c, i in zip(codes, within, strict=True)]
+            grid = np.meshgrid(*chosen, indexing="ij")
+            out.append(np.ravel_multi_index(grid, query.shape).reshape(-1).astype(np.int64))
+        return tuple(out)
 
     @cached_property
     def widths(self) -> tuple[int, ...]:

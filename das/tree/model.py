@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
-from das.arrays import FloatArray
+from das.arrays import BoolArray, FloatArray
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 from das.tree.components import MOST_GROUPS
@@ -37,12 +37,15 @@ class GeolevelTerms:
       known: Per component, float64[D, k], orthonormal: the subspace that the answers of this
         geolevel determine, and those of every geolevel above. None if the answers in the subtree
         of every geounit determine all cells.
+      types: Partition query of the types of cells that can be empty in single geounits, as is
+        publicly known; None if nothing is known. It goes with `known` None.
     """
 
     coordinates: Coordinates
     measured: tuple[Query, ...]
     exact: tuple[Query, ...]
     known: tuple[FloatArray, ...] | None = None
+    types: Query | None = None
 
     @cached_property
     def grams(self) -> Matrices:
@@ -50,7 +53,8 @@ class GeolevelTerms:
         return gram_matrices(self.coordinates, self.measured)
 
     @cached_property
-    def _exact_gram(self) -> Matrices:
+    def exact_gram(self) -> tuple[FloatArray, ...]:
+        """Return Q'Q of the exact queries per component, float64[D, D]."""
         return tuple(part.sum(axis=0) for part in gram_matrices(self.coordinates, self.exact))
 
     @cached_property
@@ -60,7 +64,7 @@ class GeolevelTerms:
         Invariants do not fix it, and measured queries determine it. If the answers determine all
         cells, it is the whole subspace that invariants leave open.
         """
-        left = tuple(null_space(gram) for gram in self._exact_gram)
+        left = tuple(null_space(gram) for gram in self.exact_gram)
         if self.known is None:
             return left
         return tuple(
@@ -76,7 +80,7 @@ class GeolevelTerms:
         """
         if self.known is None:
             return self.unknown
-        left = (null_space(gram) for gram in self._exact_gram)
+        left = (null_space(gram) for gram in self.exact_gram)
         return tuple(
             part @ range_space(part.T @ known @ known.T @ part)
             for part, known in zip(left, self.known, strict=True)
@@ -91,8 +95,17 @@ class GeolevelTerms:
         """Return per component the pseudo-inverse of the exact queries' Gram matrix."""
         return tuple(
             np.asarray(np.linalg.pinv(gram, _RANK, hermitian=True), np.float64)
-            for gram in self._exact_gram
+            for gram in self.exact_gram
         )
+
+    def can_be_positive(self, has_type: BoolArray) -> tuple[BoolArray, ...]:
+        """Return per component bool[K, D], the coordinates of the types that geounits have.
+
+        Args:
+          has_type: bool[K, t]; False for the types that are empty in K kinds of geounits.
+        """
+        of = () if self.types is None else self.coordinates.types(self.types)
+        return tuple(has_type[:, types] for types in of)
 
     def information(self, precisions: FloatArray) -> Matrices:
         """Return the information sum_q w_q Q_q'Q_q for K vectors of precisions, float64[K, Q]."""
@@ -101,7 +114,7 @@ class GeolevelTerms:
     def restricted(self, coordinates: Coordinates) -> GeolevelTerms:
         """Restrict the queries to fewer components."""
         known = None if self.known is None else coordinates.select(self.coordinates, self.known)
-        return GeolevelTerms(coordinates, self.measured, self.exact, known)
+        return replace(self, coordinates=coordinates, known=known)
 
 
 def gram_matrices(coordinates: Coordinates, queries: Sequence[Query]) -> Matrices:
@@ -117,6 +130,7 @@ def spine_terms(
     measured: Sequence[Sequence[Query]],
     exact: Sequence[Sequence[Query]],
     most_groups: int | None = None,
+    types: Query | None = None,
 ) -> tuple[GeolevelTerms, ...]:
     """Build the terms of every geolevel, root first, on coordinates that fit all queries.
 
@@ -124,14 +138,17 @@ def spine_terms(
       measured: Per geolevel, the queries measured there; none where it is not measured.
       exact: Per geolevel, its invariants; every geolevel has those of the next one down.
       most_groups: Most combinations of groups of levels; see `SpineComponents`.
+      types: As in `GeolevelTerms`.
 
     Raises:
-      SchemaError: The queries group the levels in too many ways.
+      SchemaError: The queries and types group the levels in too many ways.
     """
     every = [query for queries in (*measured, *exact) for query in queries]
-    coordinates = Coordinates.of_queries(every, most_groups)
+    factors = () if types is None else types.factors
+    split = [axis for axis, factor in enumerate(factors) if factor.codes.any()]
+    coordinates = Coordinates.of_queries(every, most_groups, split)
     return tuple(
-        GeolevelTerms(coordinates, tuple(noisy), tuple(known))
+        GeolevelTerms(coordinates, tuple(noisy), tuple(known), types=types)
         for noisy, known in zip(measured, exact, strict=True)
     )
 

@@ -15,6 +15,12 @@ are directions without variance, never large weights. An only child equals its p
 measured: on the way up it passes (s, B^+) of its children on, on the way down it takes the parent's
 estimate.
 
+Types of cells that are publicly empty in single geounits, such as prisoners where there is no
+prison, are exact answers too. They differ between siblings, so N differs between kinds of geounits:
+N spans the null space of the invariants within the range of B_u, or, where nothing is measured
+below u, within the types that u has. Outside the range of B_u the sums s_u are exact, and k_u
+contains them.
+
 Covariances depend on the tree and the noise, not on answers, and geounits share them: `kind` gives
 the index of each geounit's covariance. All functions work on many families at once.
 
@@ -25,7 +31,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +43,29 @@ from das.tree.coordinates import Adding, Matrices, Values, group_sums
 from das.tree.errors import covariance_matrices
 from das.tree.model import GeolevelTerms
 
+# Eigenvalues of a precision below this times the largest are zero: rounding leaves about 1e-15, and
+# queries of one geounit differ by far less than 1e10 in precision.
+_RANGE = 1e-11
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """Kinds of geounits: those of one kind have estimates with the same covariance.
+
+    Attributes:
+      precisions: float64[K, Q], 1 / variance of the noise of one answer of each query.
+      of: int64[G], the kind of each geounit.
+      has_type: bool[K, t], False for types of cells that are empty in the geounits of a kind; None
+        if the terms have no types.
+      is_last: bool[K], whether nothing is measured below the geounits of a kind; None without
+        types.
+    """
+
+    precisions: FloatArray
+    of: IntArray
+    has_type: BoolArray | None = None
+    is_last: BoolArray | None = None
+
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
@@ -47,12 +76,17 @@ class Evidence:
       known: Values of G geounits fixed by invariants, 0 in the open subspace.
       information: Matrices of K kinds, sum_q w_q Q_q'Q_q.
       kind: int64[G], index of each geounit's matrix.
+      is_open: Per component bool[K, D], coordinates of the types that a kind has; none without
+        types.
+      is_last: bool[K], as in `Kinds`.
     """
 
     adjoint: Values
     known: Values
     information: Matrices
     kind: IntArray
+    is_open: tuple[BoolArray, ...] = ()
+    is_last: BoolArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +114,7 @@ def gather_evidence(
     *,
     noisy: Sequence[npt.NDArray[np.integer | np.floating]],
     exact: Sequence[npt.NDArray[np.integer | np.floating]],
-    precisions: FloatArray,
-    kind: IntArray,
+    kinds: Kinds,
     add_up: Adding = group_sums,
 ) -> Evidence:
     """Turn answers of G geounits into evidence.
@@ -90,17 +123,19 @@ def gather_evidence(
       terms: The queries of the geolevel.
       noisy: Per measured query, number[G, m].
       exact: Per invariant, number[G, m].
-      precisions: float64[K, Q], 1 / variance of the noise of one answer, by kind of geounit.
-      kind: int64[G].
+      kinds: The kinds of the geounits.
       add_up: Function that sums integers by group.
     """
-    coordinates, n_geounits = terms.coordinates, len(kind)
-    weights = [weight[0] if len(weight) == 1 else weight[kind] for weight in precisions.T]
+    coordinates, n_geounits = terms.coordinates, len(kinds.of)
+    by_query = kinds.precisions.T
+    weights = [weight[0] if len(weight) == 1 else weight[kinds.of] for weight in by_query]
     adjoint = coordinates.adjoint_sum(terms.measured, noisy, weights, n_geounits, add_up)
     known = coordinates.adjoint_sum(terms.exact, exact, [1.0] * len(exact), n_geounits)
     if terms.exact:
         known = tuple(m @ part for m, part in zip(terms.known_inverse, known, strict=True))
-    return Evidence(adjoint, known, terms.information(precisions), kind)
+    information = terms.information(kinds.precisions)
+    is_open = () if kinds.has_type is None else terms.can_be_positive(kinds.has_type)
+    return Evidence(adjoint, known, information, kinds.of, is_open, kinds.is_last)
 
 
 def combine(terms: GeolevelTerms, evidence: Evidence, below: Moments | None) -> Moments:
@@ -124,21 +159,96 @@ def combine(terms: GeolevelTerms, evidence: Evidence, below: Moments | None) -> 
         if below is not None:
             precision = precision + below.matrices[index][chosen[:, 1]]
             adjoint = adjoint + _apply(below.matrices[index], below.kind, below.values[index])
-        covariance = _inverse(precision, unknown)
+        if terms.types is None:
+            covariance = _inverse(precision, unknown)
+        else:
+            is_open = evidence.is_open[index][chosen[:, 0]]
+            from_below = None
+            if below is not None and terms.exact and evidence.is_last is not None:
+                from_below = np.where(
+                    evidence.is_last[chosen[:, 0], None, None],
+                    np.eye(is_open.shape[1]) * is_open[:, None],
+                    below.matrices[index][chosen[:, 1]],
+                )
+            spaces = _spaces(is_open, from_below)
+            sums = np.zeros_like(known) if below is None else below.values[index]
+            known, covariance = _within(
+                spaces, precision, terms.exact_gram[index], known, sums, numbers
+            )
         moved = adjoint - _apply(precision, numbers, known)
         values.append(known + _apply(covariance, numbers, moved))
         covariances.append(covariance)
     return Moments(tuple(values), tuple(covariances), numbers)
 
 
-def add_families(children: Moments, starts: IntArray, unknown: Sequence[FloatArray]) -> Moments:
+def _spaces(
+    is_open: BoolArray, from_below: FloatArray | None = None
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield bases of the subspaces that public zeros leave open, with the kinds that have them.
+
+    Args:
+      is_open: bool[K, D], coordinates that can be positive.
+      from_below: float64[K, D, D], matrices whose range is the subspace: precisions of sums of
+        children. Invariants and zeros of the children together can fix more than those of the sum.
+    """
+    masks, group = np.unique(is_open, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    for number, mask in enumerate(masks):
+        rows, basis = np.flatnonzero(group == number), np.eye(len(mask))[:, mask]
+        if from_below is None:
+            yield rows, basis
+            continue
+        for row in rows.tolist():
+            yield np.array([row]), range_basis(from_below[row])
+
+
+def range_basis(matrix: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of the range of a positive semidefinite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors[:, values > _RANGE * float(values.max(initial=0.0))])
+
+
+def _within(
+    spaces: Iterable[tuple[IntArray, FloatArray]],
+    precision: FloatArray,
+    exact_gram: FloatArray,
+    known: FloatArray,
+    sums: FloatArray,
+    numbers: IntArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Return what is known of geounits on one component, and their covariances by kind.
+
+    Args:
+      spaces: From `_spaces`.
+      precision: float64[K, D, D].
+      exact_gram: float64[D, D], E, the Gram matrix of the invariants.
+      known: float64[G, D, R], k with E k equal to the adjoint exact answers.
+      sums: float64[G, D, R], exact outside the subspaces.
+      numbers: int64[G], the kind of each geounit.
+    """
+    out, covariance = np.zeros_like(known), np.zeros_like(precision)
+    has_exact = bool(exact_gram.any())
+    for rows, space in spaces:
+        free = space
+        if has_exact:
+            values, vectors = np.linalg.eigh(space.T @ exact_gram @ space)
+            is_fixed = values > _RANGE * np.trace(exact_gram)
+            free, fixed = space @ vectors[:, ~is_fixed], space @ vectors[:, is_fixed]
+            inverse = (fixed / values[is_fixed]) @ fixed.T
+            geounits = np.flatnonzero(np.isin(numbers, rows))
+            outside = sums[geounits] - space @ (space.T @ sums[geounits])
+            out[geounits] = outside + inverse @ (exact_gram @ (known[geounits] - outside))
+        covariance[rows] = _inverse(precision[rows], free)
+    return out, covariance
+
+
+def add_families(children: Moments, starts: IntArray, terms: GeolevelTerms) -> Moments:
     """Add up families of more than one child.
 
     Args:
       children: Subtree estimates, families one after the other.
       starts: int64[U], first row of every family; a family ends where the next begins.
-      unknown: Per component, a basis of the subspace to add up: `GeolevelTerms.shared` of the
-        children's geolevel.
+      terms: The queries of the children's geolevel.
 
     Returns:
       Per family, sums s and, as matrices, precisions B^+.
@@ -154,40 +264,51 @@ def add_families(children: Moments, starts: IntArray, unknown: Sequence[FloatArr
         if kind[family] == len(rows):
             rows.append(kinds)
     counts = np.stack([np.bincount(kinds, minlength=len(children.matrices[0])) for kinds in rows])
-    return Moments(sums, _summed_precision(children.matrices, counts, unknown), kind)
+    return Moments(sums, _summed_precision(children.matrices, counts, terms), kind)
 
 
-def add_leaves(sums: Moments, numbers: IntArray, unknown: Sequence[FloatArray]) -> Moments:
+def add_leaves(sums: Moments, numbers: IntArray, starts: IntArray, terms: GeolevelTerms) -> Moments:
     """Compute the families' sums of leaves from estimates of their summed answers.
 
     Leaves of one kind have equal covariances and estimates linear in their answers, so the answers
-    are added up first and estimated once per family.
+    are added up first and estimated once per family and kind.
 
     Args:
-      sums: Estimates from the summed answers, all of one kind, with the covariance of one leaf.
-      numbers: int64[U], leaves of every family; 0 for a family without measured leaves.
-      unknown: As in `add_families`.
+      sums: Estimates from the summed answers of H groups of leaves, family by family, with the
+        covariance of one leaf of each kind.
+      numbers: int64[H], leaves of every group; 0 for a family without measured leaves.
+      starts: int64[U], the first group of every family.
+      terms: The queries of the leaves.
     """
-    distinct, kind = np.unique(numbers, return_inverse=True)
-    precisions = _summed_precision(sums.matrices, np.maximum(distinct, 1)[:, None], unknown)
-    measured = (distinct > 0)[:, None, None]
+    counts = np.zeros((len(starts), len(sums.matrices[0])), np.int64)
+    families = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(numbers))))
+    counts[families, sums.kind] = numbers
+    distinct, kind = np.unique(counts, axis=0, return_inverse=True)
+    measured = distinct.any(axis=1)
+    precisions = _summed_precision(sums.matrices, np.where(measured[:, None], distinct, 1), terms)
+    is_measured = (numbers > 0)[:, None, None]
     return Moments(
-        tuple(part * (numbers > 0)[:, None, None] for part in sums.values),
-        tuple(part * measured for part in precisions),
+        tuple(np.add.reduceat(part * is_measured, starts, axis=0) for part in sums.values),
+        tuple(part * measured[:, None, None] for part in precisions),
         kind.reshape(-1).astype(np.int64),
     )
 
 
-def _summed_precision(
-    covariances: Matrices, counts: IntArray, unknown: Sequence[FloatArray]
-) -> Matrices:
+def _summed_precision(covariances: Matrices, counts: IntArray, terms: GeolevelTerms) -> Matrices:
     """Invert the summed covariance of children, per row of counts by kind int64[U, K]."""
     out = []
-    for part, basis in zip(covariances, unknown, strict=True):
+    for part, basis in zip(covariances, terms.shared, strict=True):
         total = (counts.astype(np.float64) @ part.reshape(len(part), -1)).reshape(
             -1, *part.shape[1:]
         )
-        out.append(_inverse(total, basis))
+        if terms.types is None:
+            out.append(_inverse(total, basis))
+            continue
+        inverse = np.zeros_like(total)
+        is_open = np.diagonal(total, axis1=1, axis2=2) > 0  # closed coordinates have exact zeros
+        for rows, space in _spaces(is_open, total if terms.exact else None):
+            inverse[rows] = _inverse(total[rows], space)
+        out.append(inverse)
     return tuple(out)
 
 
@@ -208,7 +329,7 @@ def interleave(first: Moments, second: Moments, is_second: BoolArray) -> Moments
 
 
 def sum_below(
-    children: Moments, starts: IntArray, is_only: BoolArray, unknown: Sequence[FloatArray]
+    children: Moments, starts: IntArray, is_only: BoolArray, terms: GeolevelTerms
 ) -> Moments:
     """Compute the sums below every parent: of its children, or below its only child.
 
@@ -216,16 +337,16 @@ def sum_below(
       children: Messages of all children of U parents, in order.
       starts: int64[U], first row of every family.
       is_only: bool[G], whether a child is an only child.
-      unknown: As in `add_families`.
+      terms: The queries of the children's geolevel.
     """
     passes = is_only[starts]
     if passes.all():
         return children
     if not passes.any():
-        return add_families(children, starts, unknown)
+        return add_families(children, starts, terms)
     several = children.take(~is_only)
     before: IntArray = np.cumsum(is_only) - is_only
-    sums = add_families(several, (starts - before[starts])[~passes], unknown)
+    sums = add_families(several, (starts - before[starts])[~passes], terms)
     return interleave(sums, children.take(is_only), passes)
 
 

@@ -29,7 +29,7 @@ from das.arrays import FloatArray
 from das.errors import SolverError
 from das.queries.query import Query, is_answered_by
 from das.tree.model import GeolevelTerms, gram_matrices
-from das.tree.passes import Moments
+from das.tree.passes import Moments, range_basis
 
 # Least relative information of any direction under the fitted weights: 1 for an exact fit. A
 # smaller value would leave the direction to rounding. Default, not measured.
@@ -80,7 +80,8 @@ def subtree_targets(
     for kind in range(n_kinds):
         relative = []
         for gram, covariance, unknown in zip(grams, subtree.matrices, terms.unknown, strict=True):
-            root = _root(covariance[kind], unknown)
+            space = unknown if terms.types is None else range_basis(covariance[kind])
+            root = _root(covariance[kind], space)
             relative.append(root.T @ gram @ root)
         weights[kind, is_open], misfit[kind] = _fit(relative, terms.coordinates.widths)
     answers = tuple(terms.coordinates.answer(query, subtree.values) for query in queries)

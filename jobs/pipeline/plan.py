@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -17,7 +18,7 @@ from das.errors import BudgetError, ConfigError, SchemaError
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger, LedgerEntry
 from das.privacy.semantics import ChangeCosts, statements, touched_attributes
-from das.queries.query import Query, is_refinement
+from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, partial_terms, spine_terms
@@ -302,11 +303,27 @@ def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
     Raises:
       SchemaError: The queries group attribute levels in too many ways.
     """
-    make = partial_terms if plan.on_demand else spine_terms
-    return make(
+    queries = (
         [list(level.complete) for level in plan.levels],
         [list(level.exact) for level in plan.levels],
     )
+    if plan.on_demand:
+        return partial_terms(*queries)
+    types = types_of_cells(plan)
+    if types is not None:
+        with suppress(SchemaError):
+            return spine_terms(*queries, types=types)
+    return spine_terms(*queries)
+
+
+def types_of_cells(plan: Plan) -> Query | None:
+    """Return the partition of cells into types that can be publicly empty in single geounits.
+
+    None without facilities and living quarters. Counts of another product are not public.
+    """
+    if plan.limits.facilities is not None:
+        return plan.limits.facilities.query
+    return None if plan.limits.quarters is None else parse_query(plan.schema, "total")
 
 
 def why_no_estimates(plan: Plan) -> str | None:

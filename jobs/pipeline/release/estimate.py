@@ -121,7 +121,8 @@ class LevelEstimator:
         children = below.rows(batch)
         names = children.parents[children.starts]
         parents = level.rows(Batch(level.level.index, str(names[0]), str(names[-1]), 0))
-        evidence = range_evidence(self.plan, level.terms, parents, level.answers(parents))
+        answers, has_type = level.answers(parents), level.has_type(parents.codes)
+        evidence = range_evidence(self.plan, level.terms, parents, answers, has_type)
         sums = _sum_leaves(below, children) if below.is_leaf else _sum_messages(below, children)
         messages = pass_up(level.terms, evidence, sums, parents.is_only)
         dataset = self.layout.subtree(level.level.name)
@@ -155,31 +156,60 @@ class LevelEstimator:
 def _sum_messages(level: LevelReader, children: LevelRange) -> Moments:
     """Sum messages over families above the leaves, with their precisions."""
     messages = level.subtree(children)
-    return sum_below(messages, children.starts, children.is_only, level.terms.shared)
+    return sum_below(messages, children.starts, children.is_only, level.terms)
 
 
 def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
-    """Sum answers over families of leaves, then estimate from the sums."""
-    starts = children.starts
-    sums = [
-        sum_answers(piece, level.answers(piece))
-        for start, stop in children.pieces(max(1, _CHUNK_ANSWERS // level.numbers))
-        for piece in [children.slice(start, stop)]
-    ]
-    noisy = [np.concatenate(parts) for parts in zip(*(s.noisy for s in sums), strict=True)]
-    exact = [np.concatenate(parts) for parts in zip(*(s.exact for s in sums), strict=True)]
-    sums_rows = LevelRange(
-        level.level.index,
-        children.codes[starts],
-        children.parents[starts],
-        children.n_children[starts],
-        np.zeros(len(starts), np.bool_),
-        np.full(len(starts), level.level.name, object),
+    """Sum answers over the leaves of each family with equal types, then estimate from the sums."""
+    sums, has_type, firsts, sizes = [], [], [], []
+    for start, stop in children.pieces(max(1, _CHUNK_ANSWERS // level.numbers)):
+        piece = children.slice(start, stop)
+        types = level.has_type(piece.codes)
+        order, first = leaf_groups(piece, types)
+        sums.append(sum_answers(piece, level.answers(piece), order, first))
+        firsts.append(start + order[first])
+        sizes.append(np.diff(np.append(first, len(order))))
+        if types is not None:
+            has_type.append(types[order[first]])
+    rows = np.concatenate(firsts)
+    answers = RangeAnswers(
+        [np.concatenate(parts) for parts in zip(*(s.noisy for s in sums), strict=True)],
+        [np.concatenate(parts) for parts in zip(*(s.exact for s in sums), strict=True)],
     )
-    evidence = range_evidence(level.plan, level.terms, sums_rows, RangeAnswers(noisy, exact))
-    sizes = np.diff(np.append(starts, len(children.codes)))
-    measured = np.where(children.is_only[starts], 0, sizes)
-    return add_leaves(combine(level.terms, evidence, None), measured, level.terms.shared)
+    groups = LevelRange(
+        level.level.index,
+        children.codes[rows],
+        children.parents[rows],
+        children.n_children[rows],
+        np.zeros(len(rows), np.bool_),
+        np.full(len(rows), level.level.name, object),
+    )
+    evidence = range_evidence(
+        level.plan, level.terms, groups, answers, np.concatenate(has_type) if has_type else None
+    )
+    measured = np.where(children.is_only[rows], 0, np.concatenate(sizes))
+    return add_leaves(combine(level.terms, evidence, None), measured, groups.starts, level.terms)
+
+
+def leaf_groups(children: LevelRange, has_type: BoolArray | None) -> tuple[IntArray, IntArray]:
+    """Order the leaves of every family by the types that they can have.
+
+    Args:
+      children: Whole families of leaves, of G geounits.
+      has_type: bool[G, t]; None for one group per family.
+
+    Returns:
+      int64[G], the order of the rows, and int64[H], the position in it where each group begins.
+    """
+    order = np.arange(len(children.codes))
+    if has_type is None:
+        return order, children.starts
+    types = np.unique(has_type, axis=0, return_inverse=True)[1].reshape(-1)
+    family = np.searchsorted(children.starts, order, side="right")
+    order = np.lexsort((types, family))
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (np.diff(family[order]) != 0) | (np.diff(types[order]) != 0)
+    return order, np.flatnonzero(is_first)
 
 
 def _descend_leaves(
@@ -266,18 +296,31 @@ def table_statistics(queries: Sequence[Query], parts: Sequence[Descended]) -> di
     }
 
 
-def sum_answers(children: LevelRange, answers: RangeAnswers) -> RangeAnswers:
-    """Sum the answers of whole families; 0 for families without a measured leaf."""
-    passes = children.is_only[children.starts]
-    before = np.concatenate(([0], np.cumsum(~children.is_only)))
-    measured = before[children.starts[~passes]]
+def sum_answers(
+    children: LevelRange, answers: RangeAnswers, order: IntArray, first: IntArray
+) -> RangeAnswers:
+    """Sum the answers of groups of leaves; 0 for a group of an only child, which is not measured.
+
+    Args:
+      children: Whole families of leaves.
+      answers: Their answers.
+      order: From `leaf_groups`.
+      first: From `leaf_groups`.
+    """
+    is_measured = ~children.is_only
+    has_answers = is_measured[order][first]
+    before = np.concatenate(([0], np.cumsum(is_measured[order])))
+    starts = before[first[has_answers]]
+    position = np.cumsum(is_measured) - 1  # among the measured leaves
+    rows = position[order[is_measured[order]]]
+    is_sorted = bool((np.diff(rows) > 0).all())
 
     def add_up(part: IntArray) -> IntArray:
-        sums = np.zeros((len(passes), part.shape[1]), np.int64)
-        sums[~passes] = family_sums(part, measured)
+        sums = np.zeros((len(first), part.shape[1]), np.int64)
+        sums[has_answers] = family_sums(part if is_sorted else part[rows], starts)
         return sums
 
-    exact = [part[~children.is_only] for part in answers.exact]
+    exact = [part[is_measured] for part in answers.exact]
     return RangeAnswers([*map(add_up, answers.noisy)], [*map(add_up, exact)])
 
 
@@ -533,7 +576,7 @@ class AreaEstimator:
                     continue
                 family = messages.take(mine - first)
                 sums = sum_below(
-                    family, np.zeros(1, np.int64), np.zeros(len(mine), np.bool_), terms.shared
+                    family, np.zeros(1, np.int64), np.zeros(len(mine), np.bool_), terms
                 )
                 cut = [
                     CutChild(

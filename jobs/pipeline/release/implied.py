@@ -24,7 +24,14 @@ from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.given import given_counts
 from jobs.pipeline.storage.answers import read_answers
 from jobs.pipeline.storage.columns import flattened, lengths, lists, ragged_lists, texts
-from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
+from jobs.pipeline.storage.dataset import (
+    Dataset,
+    PartFile,
+    PartWriter,
+    RangeReader,
+    is_published,
+    publish,
+)
 from jobs.pipeline.storage.geography import families, read_geography
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.layout import ReleaseLayout
@@ -133,7 +140,9 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
         below = None
         owners = np.arange(len(codes))
     else:
-        below = read_limits(plan, release, batch, codes)
+        finer = plan.levels[batch.level]
+        stored = Dataset.open(implied_limits(plan, release, finer.name))
+        below = read_limits(plan, finer, stored, codes)
         parents = texts(read, "parent")
         ranges = list(families(parents))
         owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
@@ -148,8 +157,8 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
                 boxes = boxes.nobody_in(without_quarters(quarters))
             leaves = add_up(boxes, np.arange(len(codes)), len(codes))
         elif below is not None and below.leaves is not None:
-            finer = below.leaves
-            leaves = add_up(finer.leaves, owners[finer.owners()], len(codes))
+            rows = below.leaves
+            leaves = add_up(rows.leaves, owners[rows.owners()], len(codes))
         if leaves is not None:
             leaves = _with_totals(plan, release, bound, leaves, codes, covered)
     least, most = _row_bounds(plan, release, below, owners, codes, covered)
@@ -271,29 +280,33 @@ def _demanded(
 
 
 def read_limits(
-    plan: Plan, release: ReleaseLayout, batch: Batch, codes: ObjectArray
+    plan: Plan, level: Level, stored: Dataset | RangeReader, codes: ObjectArray
 ) -> BatchLimits:
-    """Read the implied constraints of exactly these geounits of a range, in order.
+    """Read the implied constraints of exactly these geounits of a geolevel, in order.
+
+    Args:
+      plan: The plan.
+      level: The geolevel.
+      stored: The dataset `implied_limits` of the geolevel, or a reader of it.
+      codes: object[G] geocodes, ascending, of a range.
 
     Raises:
       OutputError: The constraints are not published, or lack a geounit.
     """
-    geolevel = plan.levels[batch.level].name
-    dataset = implied_limits(plan, release, geolevel)
-    table = Dataset.open(dataset).read(batch.low, batch.high)
+    table = stored.read(str(codes[0]), str(codes[-1]))
     present = texts(table)
     if not np.array_equal(present, codes):
         raise OutputError(
-            str(dataset), "does not hold every geounit", got=len(present), want=len(codes)
+            str(stored.path), "does not hold every geounit", got=len(present), want=len(codes)
         )
     flat = {
         name: flattened(table.column(name))
         for name in ("least", "most", "low", "high", "row_least", "row_most")
     }
-    rows = len(plan.levels[batch.level].bounded_rows)
+    rows = len(level.bounded_rows)
     bound = plan.limits.by_type
     leaves = None
-    if bound is not None and geolevel in bound.geolevels:
+    if bound is not None and level.name in bound.geolevels:
         t = bound.query.size
         leaves = LeavesTable(
             np.concatenate(([0], np.cumsum(lengths(table.column("low"))))),
@@ -302,7 +315,7 @@ def read_limits(
             ),
         )
     quarters = None
-    known = plan.limits.quarters_at(geolevel)
+    known = plan.limits.quarters_at(level.name)
     if known is not None:
         counts = flattened(table.column(_QUARTERS.name))
         quarters = counts.reshape(len(codes), len(known.kinds))

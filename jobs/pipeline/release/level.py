@@ -15,11 +15,12 @@ from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
 from das.histograms import Histograms
 from das.queries.query import Query, parse_query
 from das.tree.model import GeolevelTerms, precision
-from das.tree.passes import Evidence, Moments, gather_evidence, pass_down, pass_up, sum_below
+from das.tree.passes import Evidence, Kinds, Moments, gather_evidence, pass_down, pass_up, sum_below
 from das.tree.targets import SubtreeTargets, subtree_targets
 from invariants.linear import LinearRow
+from invariants.quarters import without_quarters
 from jobs.pipeline.plan import Plan, plan_terms
-from jobs.pipeline.release.implied import BatchLimits, read_limits
+from jobs.pipeline.release.implied import BatchLimits, implied_limits, read_limits
 from jobs.pipeline.release.problems import Support
 from jobs.pipeline.release.support import read_support
 from jobs.pipeline.storage.answers import DrawnAnswers, answers_reader, read_answers, read_drawn
@@ -149,8 +150,8 @@ class LevelReader:
         """Read the implied constraints of exactly these geounits; None if there are none."""
         if not self.plan.limits.is_implied(self.level.name):
             return None
-        piece = Batch(self.level.index, str(codes[0]), str(codes[-1]), len(codes))
-        return read_limits(self.plan, self.release, piece, codes)
+        stored = self._open(implied_limits(self.plan, self.release, self.level.name))
+        return read_limits(self.plan, self.level, stored, codes)
 
     def noisy(
         self, queries: tuple[Query, ...], codes: ObjectArray
@@ -190,6 +191,37 @@ class LevelReader:
         codes = rows.codes[~rows.is_only]
         return RangeAnswers(read_answers(measured, self.terms.measured, codes, narrow=True), exact)
 
+    def has_type(self, codes: ObjectArray) -> BoolArray | None:
+        """Find the types of cells that can be positive in geounits, as is publicly known.
+
+        Facilities and living quarters that are counted at a coarser geolevel bind all geounits
+        below. Only public counts are read.
+
+        Returns:
+          bool[G, t]; None if the terms have no types.
+        """
+        types, plan = self.terms.types, self.plan
+        if types is None:
+            return None
+        has_type = np.ones((len(codes), types.size), np.bool_)
+        for stated in (plan.limits.facilities, plan.limits.quarters):
+            if stated is None:
+                continue
+            level = plan.levels[min(self.level.index, plan.level(stated.geolevel).index)]
+            holders = codes
+            if level is not self.level:
+                holders = np.array([code[: level.digits] for code in codes], object)
+            coarse, of_geounit = np.unique(holders.astype(np.str_), return_inverse=True)
+            stored = self._open(implied_limits(plan, self.release, level.name))
+            limits = read_limits(plan, level, stored, coarse.astype(object))
+            if stated is plan.limits.quarters and limits.quarters is not None:
+                found = ~without_quarters(limits.quarters)[:, None]
+            elif limits.leaves is not None:
+                most = limits.leaves.leaves.most
+                found = np.add.reduceat(most, limits.leaves.offsets[:-1]) > 0
+            has_type &= found[of_geounit.reshape(-1)]
+        return has_type
+
     # --- estimates -------------------------------------------------------------------------------
 
     @property
@@ -222,7 +254,8 @@ class LevelReader:
             dataset = EstimateLayout.of(self.release).subtree(self.level.name)
             return self._moments(dataset, rows.codes, terms)
         terms = terms or self.terms
-        evidence = range_evidence(self.plan, terms, rows, self.answers(rows))
+        answers, has_type = self.answers(rows), self.has_type(rows.codes)
+        evidence = range_evidence(self.plan, terms, rows, answers, has_type)
         return pass_up(terms, evidence, None, rows.is_only)
 
     def above(self, rows: LevelRange, terms: GeolevelTerms | None = None) -> Moments | None:
@@ -250,7 +283,7 @@ class LevelReader:
         messages = self.subtree(rows, terms)
         if above is None:
             return messages
-        below = sum_below(messages, rows.starts, rows.is_only, (terms or self.terms).shared)
+        below = sum_below(messages, rows.starts, rows.is_only, terms or self.terms)
         return pass_down(messages, below, above, rows.starts, rows.is_only)
 
     def targets(self, rows: LevelRange) -> SubtreeTargets:
@@ -271,13 +304,26 @@ class LevelReader:
 
 
 def range_evidence(
-    plan: Plan, terms: GeolevelTerms, rows: LevelRange, answers: RangeAnswers
+    plan: Plan,
+    terms: GeolevelTerms,
+    rows: LevelRange,
+    answers: RangeAnswers,
+    has_type: BoolArray | None,
 ) -> Evidence:
-    """Gather the evidence of the answers of geounits that are not only children."""
+    """Gather the evidence of the answers of geounits that are not only children.
+
+    Args:
+      plan: The plan.
+      terms: Terms of the geolevel, perhaps on some components only.
+      rows: The geounits, G of which are not only children.
+      answers: Their answers.
+      has_type: bool[rows, t] from `LevelReader.has_type`.
+    """
     measured = ~rows.is_only
     ends = rows.chain_end[measured]
     names = sorted(set(ends), key=plan.spine.levels.index)
     position = {name: index for index, name in enumerate(names)}
+    end = np.array([position[name] for name in ends], np.int64)
     measured_names = {query.name for query in terms.measured}
     precisions = [
         [
@@ -287,11 +333,17 @@ def range_evidence(
         ]
         for name in names
     ]
+    by_end = np.array(precisions).reshape(len(names), len(terms.measured))
+    kinds = Kinds(by_end, end)
+    if has_type is not None:
+        pairs = np.column_stack([end, has_type[measured]])
+        distinct, kind = np.unique(pairs, axis=0, return_inverse=True)
+        is_last = np.array(names)[distinct[:, 0]] == plan.leaf.name
+        kinds = Kinds(by_end[distinct[:, 0]], kind.reshape(-1), distinct[:, 1:] > 0, is_last)
     return gather_evidence(
         terms,
         noisy=answers.noisy,
         exact=[part[measured] for part in answers.exact],
-        precisions=np.array(precisions).reshape(len(names), len(terms.measured)),
-        kind=np.array([position[end] for end in ends], np.int64),
+        kinds=kinds,
         add_up=group_sums,
     )

@@ -15,6 +15,7 @@ from das.tree.area import CutChild, Share, estimate_share, share_of_family
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms, spine_terms
 from das.tree.passes import (
+    Kinds,
     Moments,
     gather_evidence,
     pass_down,
@@ -40,6 +41,8 @@ class LevelAnswers:
       exact: Per invariant, number[G, m].
       precisions: float64[K, Q], 1 / variance of one answer of each query, by kind of geounit.
       kind: int64[G'], of the geounits that are not only children.
+      has_type: bool[K, t], types of cells that a kind can have; None for all.
+      is_last: bool[K], kinds with nothing below.
     """
 
     starts: IntArray
@@ -48,6 +51,8 @@ class LevelAnswers:
     exact: tuple[npt.NDArray[np.integer | np.floating], ...]
     precisions: FloatArray
     kind: IntArray
+    has_type: BoolArray | None = None
+    is_last: BoolArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +84,12 @@ def estimate_tree(terms: Sequence[GeolevelTerms], answers: Sequence[LevelAnswers
             terms[level],
             noisy=one.noisy,
             exact=[part[~one.is_only] for part in one.exact],
-            precisions=one.precisions,
-            kind=one.kind,
+            kinds=Kinds(one.precisions, one.kind, one.has_type, one.is_last),
         )
         below = None
         if messages:
             next_one = answers[level + 1]
-            shared = terms[level + 1].shared
-            below = sum_below(messages[0], next_one.starts, next_one.is_only, shared)
+            below = sum_below(messages[0], next_one.starts, next_one.is_only, terms[level + 1])
             sums.insert(0, below)
         messages.insert(0, pass_up(terms[level], evidence, below, one.is_only))
     whole = [messages[0]]
@@ -106,6 +109,7 @@ class TreeCase:
     terms: tuple[GeolevelTerms, ...]
     answers: tuple[LevelAnswers, ...]
     n_cells: int
+    has_type: BoolArray | None = None
 
     @property
     def coordinates(self) -> Coordinates:
@@ -132,10 +136,14 @@ class TreeCase:
         *,
         equal_noise: bool = False,
         make: TermsMaker = spine_terms,
+        has_type: BoolArray | None = None,
     ) -> TreeCase:
+        """Draw answers; `has_type` bool[leaves, t] says which types each leaf can have."""
         rng = np.random.default_rng(seed)
         terms = make(measured, exact)
         truth = rng.poisson(3.0, (len(lattice.codes[-1]), schema.size)).astype(float)
+        if has_type is not None:
+            truth[~has_type[:, terms[0].types.rows_of(np.arange(schema.size))]] = 0
         case = cls(lattice, terms, (), schema.size)
         depth = len(lattice.spine.levels)
         answers = []
@@ -155,8 +163,16 @@ class TreeCase:
             )
             stated = tuple(counts @ dense_matrix(query).T for query in terms[level].exact)
             starts = lattice.first_child[level - 1][:-1] if level else np.zeros(1, np.int64)
-            answers.append(LevelAnswers(starts, only, noisy, stated, precisions, ends))
-        return cls(lattice, terms, tuple(answers), schema.size)
+            kind, of_kind, is_last = ends, None, None
+            if has_type is not None:
+                held = (case.held(level)[~only] @ has_type) > 0
+                pairs, kind = np.unique(np.column_stack([ends, held]), axis=0, return_inverse=True)
+                precisions, of_kind, kind = precisions[pairs[:, 0]], pairs[:, 1:] > 0, kind.ravel()
+                is_last = pairs[:, 0] == depth - 1
+            answers.append(
+                LevelAnswers(starts, only, noisy, stated, precisions, kind, of_kind, is_last)
+            )
+        return cls(lattice, terms, tuple(answers), schema.size, has_type)
 
 
 def area_by_shares(case: TreeCase, found: TreeEstimate, inside: np.ndarray) -> Moments:

@@ -15,7 +15,7 @@ from das.queries.query import marginal, parse_query
 from das.schema import Attribute, Recode, Schema
 from das.tree.coordinates import Coordinates
 from das.tree.model import spine_terms
-from das.tree.passes import combine, gather_evidence
+from das.tree.passes import Kinds, combine, gather_evidence
 from tests.builders.strategies import dense_matrix, queries, schemas
 
 
@@ -158,8 +158,7 @@ def test_leaves_that_do_not_tell_cells_apart_are_refused():
         terms,
         noisy=[np.ones((1, 1)), np.ones((1, 3))],
         exact=[],
-        precisions=np.array([[1.0, 0.0]]),
-        kind=np.zeros(1, np.int64),
+        kinds=Kinds(np.array([[1.0, 0.0]]), np.zeros(1, np.int64)),
     )
     with pytest.raises(SolverError, match="do not have full column rank"):
         combine(terms, evidence, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from das.queries.query import Query, is_answered_by, marginal, parse_query
 from das.schema import Attribute, Recode, Schema
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms, spine_terms
-from das.tree.passes import Moments, add_families, add_leaves, combine, gather_evidence
+from das.tree.passes import Kinds, Moments, add_families, add_leaves, combine, gather_evidence
 from das.tree.targets import subtree_targets
 from geography.lattice import Lattice, Spine
 from tests.builders.strategies import dense_matrix, marginals, queries, schemas, trees
@@ -54,6 +55,11 @@ def solve_dense(case: TreeCase) -> Dense:
         for query, answers in zip(case.terms[level].exact, one.exact, strict=True):
             known.append(np.kron(held, dense_matrix(query)))
             stated.append(answers.ravel())
+    if case.has_type is not None:
+        cell_types = case.terms[0].types.rows_of(np.arange(case.n_cells))
+        empty = np.flatnonzero(~case.has_type[:, cell_types])
+        known.append(np.eye(size)[empty])
+        stated.append(np.zeros(len(empty)))
     rows, y, w = np.concatenate(design), np.concatenate(right), np.concatenate(weight)
     exact, a = np.concatenate(known), np.concatenate(stated)
     free = null_space(exact, size)
@@ -167,6 +173,56 @@ LEVELS = {
 }
 
 
+@st.composite
+def cases_with_types(draw: st.DrawFn) -> tuple[TreeCase, tuple[Query, ...]]:
+    """Leaves without some types of cells, in any pattern, with any invariant down to any level."""
+    spine, leaves = draw(trees(most_levels=4, most_leaves=7))
+    lattice = Lattice.from_leaves(spine, leaves)
+    schema = draw(schemas(most_attributes=2, most_levels=4))
+    names = [attribute.name for attribute in schema.attributes]
+    detailed, types = marginal(schema, names), draw(marginals(schema))
+    depth = len(spine.levels)
+    measured = [(*draw(st.lists(queries(schema), max_size=2)), detailed) for _ in range(depth)]
+    invariant = draw(st.one_of(st.none(), marginals(schema)))
+    down_to = draw(st.integers(0, depth - 1))
+    exact = [(invariant,) if invariant and level <= down_to else () for level in range(depth)]
+    row = st.lists(st.booleans(), min_size=types.size, max_size=types.size)
+    has_type = np.array([draw(row) for _ in leaves]).reshape(len(leaves), types.size)
+    tables = tuple(draw(st.lists(queries(schema), min_size=1, max_size=3)))
+    case = TreeCase.random(
+        lattice,
+        schema,
+        measured,
+        exact,
+        draw(st.integers(0, 2**32 - 1)),
+        make=partial(spine_terms, types=types),
+        has_type=has_type,
+    )
+    return case, tables
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases_with_types())
+def test_public_zeros_of_single_geounits_are_known_everywhere(case):
+    """As exact rows of the dense problem are; patterns of siblings and invariants interact."""
+    check_all(*case)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases_with_types(), st.data())
+def test_areas_know_public_zeros(case, data):
+    tree, tables = case
+    chosen = data.draw(st.sets(st.integers(0, tree.n_leaves - 1), min_size=1))
+    inside = np.isin(np.arange(tree.n_leaves), sorted(chosen))
+    dense = solve_dense(tree)
+    found = area_by_shares(tree, estimate_tree(tree.terms, tree.answers), inside)
+    for table in tables:
+        rows = np.kron(inside[None, :].astype(float), dense_matrix(table))
+        compare(tree.coordinates.answer(table, found.values)[0], rows @ dense.estimate)
+        spread = np.einsum("ij,jk,ik->i", rows, dense.covariance, rows)
+        compare(tree.coordinates.variances(table, found.matrices)[0], spread)
+
+
 def test_every_kind_of_strategy_with_every_kind_of_invariant():
     """A geolevel that is not measured, another strategy above it, a chain down to a block."""
     for name, exact in itertools.product(
@@ -202,14 +258,13 @@ def test_summed_leaves_give_the_same_families():
     precisions = np.array([[0.4, 2.0]])
 
     def estimated(noisy, stated, rows):
-        evidence = gather_evidence(
-            terms, noisy=noisy, exact=stated, precisions=precisions, kind=np.zeros(rows, np.int64)
-        )
+        kinds = Kinds(precisions, np.zeros(rows, np.int64))
+        evidence = gather_evidence(terms, noisy=noisy, exact=stated, kinds=kinds)
         return combine(terms, evidence, None)
 
-    slow = add_families(estimated(answers, exact, 9), starts, terms.unknown)
+    slow = add_families(estimated(answers, exact, 9), starts, terms)
     summed = [np.add.reduceat(a, starts) for a in (*answers, *exact)]
-    fast = add_leaves(estimated(summed[:2], summed[2:], 3), numbers, terms.unknown)
+    fast = add_leaves(estimated(summed[:2], summed[2:], 3), numbers, np.arange(3), terms)
     for one, other in zip(slow.values, fast.values, strict=True):
         compare(one, other)
     for one, other in zip(slow.matrices, fast.matrices, strict=True):

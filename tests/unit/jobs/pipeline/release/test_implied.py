@@ -12,8 +12,9 @@ from invariants.constraints import Constraints
 from invariants.facilities import Facilities
 from invariants.linear import LinearRow
 from invariants.quarters import LivingQuarters
-from jobs.pipeline.release.implied import publish_implied, read_limits
+from jobs.pipeline.release.implied import implied_limits, publish_implied, read_limits
 from jobs.pipeline.storage.answers import ANSWERS, answer_table
+from jobs.pipeline.storage.dataset import Dataset
 from solvers.problem import NO_LIMIT
 from tests.builders import two_families as two
 
@@ -22,7 +23,8 @@ MINORS = np.array([1, 0, 1, 0])
 
 def limits_at(plan, release, geolevel):
     codes = np.array(sorted(two.at(geolevel)), object)
-    return read_limits(plan, release, two.whole(geolevel), codes)
+    stored = Dataset.open(implied_limits(plan, release, geolevel))
+    return read_limits(plan, plan.level(geolevel), stored, codes)
 
 
 def bounded(*, least: int | None, most: int | None, down_to: str = "block"):
@@ -162,5 +164,6 @@ def test_limits_are_of_every_geounit(tmp_path):
     plan, release = bounded(least=1, most=3), two.release(tmp_path)
     publish_implied(plan, release, two.TASKS)
     codes = np.array(["111", "112", "121", "123"], object)
+    stored = Dataset.open(implied_limits(plan, release, "block"))
     with pytest.raises(OutputError, match="does not hold every geounit"):
-        read_limits(plan, release, two.whole("block"), codes)
+        read_limits(plan, plan.level("block"), stored, codes)

@@ -71,7 +71,7 @@ def test_evidence_knows_how_precise_each_chain_is(tmp_path):
     rows, answers = read(tmp_path, plan, "county")
     assert rows.chain_end.tolist() == ["county", "county", "block", "county"]
     terms = plan_terms(plan)[1]
-    evidence = range_evidence(plan, terms, rows, answers)
+    evidence = range_evidence(plan, terms, rows, answers, None)
     assert evidence.kind.tolist() == [0, 0, 1, 0]
     ordinary, chain = (
         np.array([[1 / noisy.mechanism.variance() for noisy in plan.noise(1, last)]])
