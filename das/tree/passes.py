@@ -284,7 +284,7 @@ def add_leaves(sums: Moments, numbers: IntArray, starts: IntArray, terms: Geolev
     families = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(numbers))))
     counts[families, sums.kind] = numbers
     distinct, kind = np.unique(counts, axis=0, return_inverse=True)
-    measured = distinct.any(axis=1)
+    measured: BoolArray = np.asarray(distinct.any(axis=1), np.bool_)
     precisions = _summed_precision(sums.matrices, np.where(measured[:, None], distinct, 1), terms)
     is_measured = (numbers > 0)[:, None, None]
     return Moments(
