@@ -78,18 +78,30 @@ def subtree_targets(
     n_kinds = len(subtree.matrices[0])
     weights, misfit = np.zeros((n_kinds, len(queries))), np.zeros(n_kinds)
     for kind in range(n_kinds):
-        relative = []
+        relative, has_zeros = [], False
         for gram, covariance, unknown in zip(grams, subtree.matrices, terms.unknown, strict=True):
             space = unknown if terms.types is None else range_basis(covariance[kind])
+            has_zeros |= space.shape[1] < unknown.shape[1]
             root = _root(covariance[kind], space)
             relative.append(root.T @ gram @ root)
-        weights[kind, is_open], misfit[kind] = _fit(relative, terms.coordinates.widths)
+        weights[kind, is_open], misfit[kind] = _fit(
+            relative, terms.coordinates.widths, every=has_zeros
+        )
     answers = tuple(terms.coordinates.answer(query, subtree.values) for query in queries)
     return SubtreeTargets(tuple(queries), answers, weights[subtree.kind], misfit[subtree.kind])
 
 
-def _fit(relative: Sequence[FloatArray], widths: Sequence[int]) -> tuple[FloatArray, float]:
-    """Fit weights to relative informations, float64[Q, D, D] each; return weights and misfit."""
+def _fit(
+    relative: Sequence[FloatArray], widths: Sequence[int], *, every: bool
+) -> tuple[FloatArray, float]:
+    """Fit weights to relative informations, and return weights and misfit.
+
+    Args:
+      relative: Per component, float64[Q, D, D].
+      widths: Number of times that each component counts.
+      every: Whether all queries get some weight. Where some cells are publicly zero, queries that
+        differ in these cells alone are equal here, but the node problem has those cells.
+    """
     n = len(relative[0])
     columns, wanted = [], []
     for part, width in zip(relative, widths, strict=True):
@@ -102,7 +114,7 @@ def _fit(relative: Sequence[FloatArray], widths: Sequence[int]) -> tuple[FloatAr
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     weights = _nonnegative(matrix / scale, right) / scale
-    if _least_eigenvalue(relative, weights) < _LEAST_KNOWN:
+    if every or _least_eigenvalue(relative, weights) < _LEAST_KNOWN:
         # With unequal children the fit can drop a query that full column rank needs. Every query
         # then keeps some weight: the information of all queries has full rank.
         floor = _LEAST_KNOWN / scale * np.linalg.norm(right)
