@@ -842,8 +842,8 @@ FAULTS = (
     Fault(
         "a group is as large in every geounit as in all together",
         GROUPS,
-        "out[index, level] = whole / geounits[level]",
-        "out[index, level] = whole",
+        "shared = whole / geounits[level]",
+        "shared = whole",
         (GROUPS_UNIT + "test_plan_prints_errors_of_groups",),
     ),
     Fault(
