@@ -26,7 +26,6 @@ from jobs.cli.options import (
     refuse_options,
     with_options,
 )
-from jobs.cli.surveys import resume_survey, work_on_survey
 
 if TYPE_CHECKING:
     from jobs.pipeline.config.product import Resolved
@@ -113,8 +112,8 @@ def _upgrade(path: Path) -> None:
 
         meaning = meaning_of_survey
     changes = upgrade_file(path, kind, meaning)
-    for one in changes:
-        typer.echo(f"{path}, line {one.line}: {one.keys}: {one.old} -> {one.new}")
+    for change in changes:
+        typer.echo(f"{path}, line {change.line}: {change.keys}: {change.old} -> {change.new}")
     typer.echo(
         f"{path}: {len(changes)} words changed; the digest is the same"
         if changes
@@ -158,7 +157,7 @@ def run(
 
         parts: Mapping[str | None, Callable[[SurveyPlan, Reporter], list[Place]]]
         parts = {None: run_survey, "measure": measure_survey, "solve": solve_survey}
-        work_on_survey(parts[only], path, out, solution, options)
+        _work_on_survey(parts[only], path, out, solution, options)
         return
     from jobs.pipeline import run as census
 
@@ -173,7 +172,16 @@ def _resume(out: Place, options: RunOptions, folder: FolderOptions, solution: st
     from jobs.survey.folder import is_survey_folder
 
     if is_survey_folder(out):
-        resume_survey(out.resolve(), options, folder, solution)
+        from jobs.survey.folder import load_folder
+        from jobs.survey.run import check_survey, run_survey
+
+        _refuse_cluster(options)
+        plan = load_folder(out.resolve(), folder.config, solution, options.confidential)
+        for line in check_survey(plan):
+            typer.echo(line)
+        if not folder.check:
+            files = run_survey(plan, options.reporter(), moved=folder.moved)
+            name_files(files, plan.config.output.roots)
         return
     from jobs.pipeline.run import resume
 
@@ -182,6 +190,27 @@ def _resume(out: Place, options: RunOptions, folder: FolderOptions, solution: st
     files = resume(resolved, reporter, typer.echo, check=folder.check, moved=folder.moved)
     if files:
         name_files(files, resolved.config.output.roots)
+
+
+def _work_on_survey(
+    work: Callable[[SurveyPlan, Reporter], list[Place]],
+    config: Path,
+    out: Place | None,
+    solution: str | None,
+    options: RunOptions,
+) -> None:
+    """Load the run file of a survey, work on it in this process, and print the written files."""
+    from jobs.survey.plan import load_survey
+
+    _refuse_cluster(options)
+    plan = load_survey(config, output=out, confidential=options.confidential, solution=solution)
+    name_files(work(plan, options.reporter()), plan.config.output.roots)
+
+
+def _refuse_cluster(options: RunOptions) -> None:
+    """Refuse a master or a cluster for a survey."""
+    why = "is for censuses; a survey runs in one process"
+    refuse_options(why, master=options.master, cluster=options.cluster)
 
 
 @with_options
@@ -196,17 +225,18 @@ def demo(
     The run file has the schema, budget and allocation of the 2020 redistricting data. All ready
     files are copied to the folder.
     """
-    from jobs.design.demo import Demo
+    from jobs.design.demo import next_commands, run_demo
+    from jobs.design.requests import GenerateSpec
 
-    made = Demo(folder, blocks, seed)
-    files, roots = made.run(partial(options.load, out=None), options.reporter())
+    spec = GenerateSpec(blocks=blocks, seed=seed)
+    files, roots = run_demo(folder, spec, partial(options.load, out=None), options.reporter())
     name_files(files, roots)
     typer.echo(
         "\nOpen the first file in a browser: the errors of the release against the truth. The "
         "second\nis the public report; microdata and tables are in its folder. Then continue "
         "with:\n"
     )
-    for line in made.next_commands():
+    for line in next_commands(folder):
         typer.echo(f"  {line}")
 
 
@@ -230,7 +260,7 @@ def evaluate(
         refuse_options(why, groups=groups)
         from jobs.survey.run import evaluate_survey
 
-        work_on_survey(evaluate_survey, config, out, solution, options)
+        _work_on_survey(evaluate_survey, config, out, solution, options)
         return
     from das.queries.query import split_queries
     from jobs.pipeline.run import run_evaluating

@@ -140,7 +140,9 @@ def propose_names(
     """
     columns: dict[str, str] = {}
     for column, of_code in texts_of.items():
-        if not _is_of_names(column) or len({*of_code.values()}) < 2:
+        words = _words(column)
+        is_of_names = words & _NAMES or any(word.endswith(_NAME_ENDS) for word in words)
+        if not is_of_names or len({*of_code.values()}) < 2:
             continue
         for level in levels[1:]:
             pairs = {(code[: level.digits], text) for code, text in of_code.items()}
@@ -169,11 +171,6 @@ def _level_name(column: str, digits: int, taken: set[str]) -> str:
         name = f"first_{digits}"
     taken.add(name)
     return name
-
-
-def _is_of_names(column: str) -> bool:
-    words = _words(column)
-    return bool(words & _NAMES) or any(word.endswith(_NAME_ENDS) for word in words)
 
 
 def _words(name: str) -> set[str]:

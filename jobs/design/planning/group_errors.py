@@ -265,9 +265,10 @@ def optimize_for_groups(
     if not group_goal.has_targets:
         sought = Sought(predicted, information, of_groups, offered)
         return optimize_within(plan, tree, sought, before, source)
-    of_targets = Objective(
-        np.pad(np.where(noisy, units.scale, 0) / group_goal.targets**2, n_padding)
-    )
+    scale = np.sqrt(np.where(noisy, units.scale, 0.0))
+    none = np.full_like(scale, np.inf)
+    targets = np.divide(group_goal.targets, scale, out=none, where=scale > 0)
+    of_targets = Objective(np.pad(1.0 / targets**2, n_padding))
     sought = Sought(predicted, information, lambda _: of_targets, offered)
     words = ("targets of groups", f"groups: {shown}")
     return meet_targets(plan, tree, sought, before, words, partial(_unmet, plan, group_goal, units))

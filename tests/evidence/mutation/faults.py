@@ -849,8 +849,8 @@ FAULTS = (
     Fault(
         "a proposed schema tells how old the oldest person is",
         PROPOSALS,
-        "starts = range(0, _TOP, years)",
-        "starts = range(0, min(_TOP, column.most), years)",
+        "levels = tuple(dict.fromkeys(label.values()))",
+        "levels = tuple(label[age] for age in range(0, column.most, years))",
         (PROPOSALS_UNIT + "test_ages_do_not_tell_how_old_anybody_is",),
     ),
     Fault(
