@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -155,16 +154,15 @@ class _Found:
         schema, text = _schema(request, attribute_columns(first))
         spans: dict[Path, tuple[str, str]] = {}
         codes = {level.geolevel: _geocodes(level, spans) for level in levels}
-        digits = {name: _digits(name, found) for name, found in codes.items()}
+        digits = {name: _digits(name, of_level) for name, of_level in codes.items()}
         ordered = sorted(levels, key=lambda level: digits[level.geolevel])
         names = [level.geolevel for level in ordered]
         if request.root is not None:
             if request.root not in names:
-                raise InputError(
-                    "--root", "is no geolevel of the files", got=request.root, want=names
-                )
-            ordered = ordered[names.index(request.root) :]
-            names = names[names.index(request.root) :]
+                what = "is no geolevel of the files"
+                raise InputError("--root", what, got=request.root, want=names)
+            first_level = names.index(request.root)
+            ordered, names = ordered[first_level:], names[first_level:]
         try:
             spine = Spine(tuple(names), tuple(digits[name] for name in names))
             lattice = Lattice.from_leaves(spine, codes[names[-1]])
@@ -178,33 +176,29 @@ class _Found:
             ) from None
         for index, name in enumerate(names):
             if digits[name] and not np.isin(codes[name], lattice.codes[index]).all():
-                raise InputError(
-                    f"{request.nmf}, geolevel {name}",
-                    f"has geounits without a {names[-1]} below them",
-                )
+                what = f"has geounits without a {names[-1]} below them"
+                raise InputError(f"{request.nmf}, geolevel {name}", what)
         return cls(schema, text, tuple(ordered), lattice, spans)
 
 
 def _schema(request: NmfImport, attributes: Sequence[str]) -> tuple[Schema, str]:
     """Return the schema of the files, and the text of its file."""
-    given, known = request.schema, []
+    given, known, wanted = request.schema, [], list(attributes)
     ready = [content for name, content in ready_files().items() if name.parts[0] == "schema"]
     for content in ready if given is None else [given.read_bytes()]:
         with _as_file(content) as path:
             schema = load_schema(path if given is None else given)  # errors name the file
-        attribute_names = [attribute.name for attribute in schema.attributes]
-        if attribute_names == list(attributes):
+        names = [attribute.name for attribute in schema.attributes]
+        if names == wanted:
             return schema, content.decode()
-        known.append(attribute_names)
+        known.append(names)
     if given is not None:
-        where, want = f"schema {schema.name}", list(attributes)
-        raise SchemaError(
-            where, "has other attributes than the files", got=attribute_names, want=want
-        )
+        what = "has other attributes than the files"
+        raise SchemaError(f"schema {schema.name}", what, got=names, want=wanted)
     raise InputError(
         str(request.nmf),
         "has attributes that no ready schema has",
-        got=list(attributes),
+        got=wanted,
         want=f"one of {known}",
         remedy="give a schema with these attributes by --schema",
     )
@@ -237,11 +231,9 @@ def _digits(geolevel: str, codes: npt.NDArray[np.bytes_]) -> int:
         if len(codes) > 1:
             raise InputError("geolevel nation", "has several geounits", got=len(codes), want=1)
         return 0
-    lengths = np.unique(np.char.str_len(codes))
+    lengths = np.unique(np.char.str_len(codes)).tolist()
     if len(lengths) > 1:
-        raise InputError(
-            f"geolevel {geolevel}", "has geocodes of several lengths", got=lengths.tolist()
-        )
+        raise InputError(f"geolevel {geolevel}", "has geocodes of several lengths", got=lengths)
     return int(lengths[0])
 
 
@@ -323,8 +315,8 @@ class _LevelRows:
             for begin in np.unique(begins[geounit[is_of_query]]).tolist():
                 some = is_of_query & (begins[geounit] == begin)
                 values = np.unique(rows.variances[some]).tolist()
-                found = {Variance(value, rows.is_single) for value in values}
-                self.variances.setdefault((name, begin), set()).update(found)
+                variances = {Variance(value, rows.is_single) for value in values}
+                self.variances.setdefault((name, begin), set()).update(variances)
                 stated = {rows.costs[cost] for cost in np.unique(rows.cost[some])}
                 self.costs.setdefault((name, begin), set()).update(stated)
 
@@ -377,11 +369,7 @@ def _check_rows(
 
 
 def _check_times(
-    where: str,
-    query: str,
-    times: IntArray,
-    is_measured: BoolArray,
-    codes: npt.NDArray[np.bytes_],
+    where: str, query: str, times: IntArray, is_measured: BoolArray, codes: npt.NDArray[np.bytes_]
 ) -> None:
     """Check that a query is answered once in all measured geounits, and in no other."""
     twice, extra = times > 1, (times > 0) & ~is_measured
@@ -409,12 +397,8 @@ def _query(schema: Schema, where: str, name: str) -> Query:
     try:
         return parse_query(schema, name)
     except SchemaError as error:
-        raise InputError(
-            f"{where}, query {name}",
-            f"does not fit the schema: {error.what}",
-            got=error.got,
-            want=error.want,
-        ) from None
+        where, what = f"{where}, query {name}", f"does not fit the schema: {error.what}"
+        raise InputError(where, what, got=error.got, want=error.want) from None
 
 
 def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
@@ -436,36 +420,27 @@ def _write_inputs(
     """Write the run file and the files that it names."""
     spine = found.lattice.spine
     attributes = [attribute.name for attribute in found.schema.attributes]
-    pq.write_table(
-        pa.table({"geocode": found.lattice.codes[-1].astype(np.str_)}), draft / _GEOUNITS
-    )
+    geounits = pa.table({"geocode": found.lattice.codes[-1].astype(np.str_)})
+    pq.write_table(geounits, draft / _GEOUNITS)
     if exact.facilities is not None:
         pq.write_table(exact.facilities, draft / FACILITIES)
     (draft / _SCHEMA).write_text(found.schema_text, encoding="utf-8")
     (draft / _ALLOCATION).write_text(stated.document, encoding="utf-8")
-    document: dict[str, Any] = {
+    nmf, digits = request.nmf.resolve(), zip(spine.levels, spine.digits, strict=True)
+    levels = [{"name": name, "digits": number} for name, number in digits]
+    product = {
+        "schema": _SCHEMA,
+        "data": {"input_format": "nmf", "path": str(nmf), "chains": chains},
+        "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
+        "invariants": exact.invariants,
+        "output": {"microdata": ["parquet"]},
+    }
+    name = request.product or ("units" if "h1" in attributes else "persons")
+    document = {
         "format": FORMAT,
-        "name": f"nmf {request.nmf.resolve().name}",
-        "geography": {
-            "levels": [
-                {"name": name, "digits": digits}
-                for name, digits in zip(spine.levels, spine.digits, strict=True)
-            ],
-            "geounits": {"path": _GEOUNITS},
-        },
-        "products": {
-            request.product or ("units" if "h1" in attributes else "persons"): {
-                "schema": _SCHEMA,
-                "data": {
-                    "input_format": "nmf",
-                    "path": str(request.nmf.resolve()),
-                    "chains": chains,
-                },
-                "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
-                "invariants": exact.invariants,
-                "output": {"microdata": ["parquet"]},
-            }
-        },
+        "name": f"nmf {nmf.name}",
+        "geography": {"levels": levels, "geounits": {"path": _GEOUNITS}},
+        "products": {name: product},
         "output": {"directory": "out"},
     }
     text = yaml.safe_dump(document, sort_keys=False, width=100)
@@ -490,9 +465,8 @@ def _write_release(
         for level in plan.levels:
             with reporter.line("read", f"noisy answers of {level.name}", level.name):
                 _publish_answers(plan, level, release, found, origin)
-            record_measured(
-                release.ledger, level.name, dataset_digest(release.measurements(level.name))
-            )
+            digest = dataset_digest(release.measurements(level.name))
+            record_measured(release.ledger, level.name, digest)
         finalize_ledger(release.ledger)
 
 
@@ -520,24 +494,21 @@ def _publish_answers(
     measured = np.flatnonzero(~lattice.is_only_child[level.index])
     names = lattice.codes[level.index].astype(np.str_)
     ends, at = chain_ends(lattice, level.index)
-    noise = {end: plan.noise(level.index, int(end)) for end in np.unique(at[measured])}
+    noise = {end: plan.noise(level.index, end) for end in np.unique(at[measured]).tolist()}
     writer = PartWriter(dataset, stored.MEASUREMENTS)
     chunk = max(1, _CHUNK_NUMBERS // sum(query.size for query in level.queries))
     for start in range(0, len(measured), chunk):
         rows = measured[start : start + chunk]
-        read = {
-            int(end): _between(found, int(end), ends[rows][at[rows] == end])
-            for end in np.unique(at[rows])
-        }
+        codes, last = ends[rows], at[rows]
+        read = {end: _between(found, end, codes[last == end]) for end in np.unique(last).tolist()}
         tables = []
         for index, query in enumerate(level.queries):
             answers = np.zeros((len(rows), query.size), np.int64)
             for end, table in read.items():
-                is_at_end = at[rows] == end
-                answers[is_at_end] = _answers(found, end, table, query, ends[rows][is_at_end])
-            mechanisms: list[Mechanism] = [noise[end][index].mechanism for end in at[rows]]
+                answers[last == end] = _answers(found, end, table, query, codes[last == end])
+            drawn: list[Mechanism] = [noise[end][index].mechanism for end in last]
             tables.append(
-                stored.measurement_table(names[rows].tolist(), query.name, mechanisms, answers)
+                stored.measurement_table(names[rows].tolist(), query.name, drawn, answers)
             )
         writer.write_apart(tables)
     facts = {
@@ -568,11 +539,8 @@ def _answers(
     found: _Found, index: int, table: pa.Table, query: Query, codes: ObjectArray
 ) -> IntArray:
     """Return int64[G, m], the answers of a query in some geounits."""
-    names = [
-        name
-        for name in table.column("query").unique().to_pylist()
-        if parse_query(found.schema, name).name == query.name
-    ]
+    written = table.column("query").unique().to_pylist()
+    names = [name for name in written if parse_query(found.schema, name).name == query.name]
     rows = table.filter(pc.is_in(table.column("query"), pa.array(names, pa.string())))
     rows = rows.take(pc.sort_indices(rows.column("geocode")))
     stored_codes = np.asarray(rows.column("geocode").to_pylist(), np.str_)
