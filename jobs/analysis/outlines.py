@@ -138,12 +138,12 @@ def _arcs(
     arcs: list[IntArray] = []
     owners: list[list[int]] = []
     out: list[list[list[int]]] = []
-    at = 0
+    remaining = iter(cuts)
     for owner, area in enumerate(areas):
-        of_area = []
-        for ring in area:
+        out.append([])
+        for ring, is_cut in zip(area, remaining, strict=False):
             of_ring = []
-            for piece in _pieces(ring, cuts[at]):
+            for piece in _pieces(ring, is_cut):
                 backward = _is_backward(piece)
                 arc = np.ascontiguousarray(piece[::-1] if backward else piece)
                 number = numbers.setdefault(arc.tobytes(), len(arcs))
@@ -152,11 +152,8 @@ def _arcs(
                     owners.append([])
                 owners[number].append(owner)
                 of_ring.append(~number if backward else number)
-            of_area.append(of_ring)
-            at += 1
-        out.append(of_area)
-    lengths = [len(areas_of) for areas_of in owners]
-    first = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
+            out[-1].append(of_ring)
+    first = np.cumsum([0, *map(len, owners)])[:-1].astype(np.int64)
     return arcs, out, (first, np.array([*itertools.chain.from_iterable(owners)], np.int64))
 
 
@@ -212,19 +209,16 @@ def _simplified(arc: IntArray, tolerance: float) -> IntArray:
     """
     keep = np.zeros(len(arc), np.bool_)
     keep[[0, -1]] = True
-    open_parts = [(0, len(arc) - 1)]
-    is_closed = bool((arc[0] == arc[-1]).all())
-    if is_closed:
+    if (arc[0] == arc[-1]).all():
         far = int(((arc - arc[0]) ** 2).sum(1).argmax())
-        side = int(np.abs(_across(arc, 0, far)).argmax())
+        side = int(_across(arc, 0, far).argmax())
         keep[[far, side]] = True
-        marks = np.flatnonzero(keep).tolist()
-        open_parts = list(itertools.pairwise(marks))
+    open_parts = [*itertools.pairwise(np.flatnonzero(keep).tolist())]
     while open_parts:
         first, last = open_parts.pop()
         if last - first < 2:
             continue
-        distance = np.abs(_across(arc[first : last + 1], 0, last - first))
+        distance = _across(arc[first : last + 1], 0, last - first)
         middle = int(distance.argmax())
         if distance[middle] > tolerance:
             keep[first + middle] = True

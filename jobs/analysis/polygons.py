@@ -22,12 +22,7 @@ _POLYGON, _MULTIPOLYGON, _COLLECTION = 3, 6, 7  # of WKB
 _Z, _M, _SRID = 0x80000000, 0x40000000, 0x20000000  # flags of extended WKB
 _FARTHEST = 1e9  # coordinate; the circumference of the Earth is 1.3e8 feet
 _DAMAGED = (
-    AttributeError,
-    LookupError,
-    OverflowError,
-    RecursionError,
-    TypeError,
-    ValueError,
+    *(AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError),
     struct.error,
 )
 Rings = list[FloatArray]
@@ -57,9 +52,8 @@ class Polygons:
           InputError: No area has the property.
         """
         if field not in self.fields:
-            raise InputError(
-                str(self.path), "has no such property", got=field, want=list(self.fields)
-            )
+            known = list(self.fields)
+            raise InputError(str(self.path), "has no such property", got=field, want=known)
         return [row.get(field, "") for row in self.rows]
 
 
@@ -75,9 +69,8 @@ def read_polygons(path: Path) -> Polygons:
     except OSError as error:
         raise InputError(str(path), "cannot be read", got=error.strerror) from None
     areas = list(_parquet(path) if start == b"PAR1" else _geojson(path))
-    rows = [row for row, _ in areas]
+    rows, rings = [row for row, _ in areas], [of_area for _, of_area in areas]
     fields = tuple(dict.fromkeys(name for row in rows for name in row))
-    rings = [rings_of for _, rings_of in areas]
     if not any(rings):
         raise InputError(str(path), "has no polygons", remedy=_CONVERT)
     if not fields:
@@ -167,9 +160,8 @@ def _geometry_column(path: Path, schema: pa.Schema) -> str:
     except _DAMAGED:
         column, encoding = "geometry", "WKB"
     if column not in schema.names:
-        raise InputError(
-            str(path), "has no column of geometry", got=list(schema.names), remedy=_CONVERT
-        )
+        got, what = list(schema.names), "has no column of geometry"
+        raise InputError(str(path), what, got=got, remedy=_CONVERT)
     if encoding != "WKB":
         raise InputError(str(path), "holds geometry in another encoding", got=encoding, want="WKB")
     return str(column)
