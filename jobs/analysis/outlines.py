@@ -141,7 +141,7 @@ def _arcs(
     remaining = iter(cuts)
     for owner, area in enumerate(areas):
         out.append([])
-        for ring, is_cut in zip(area, remaining, strict=False):
+        for ring, is_cut in zip(area, remaining, strict=False):  # one entry of `cuts` per ring
             of_ring = []
             for piece in _pieces(ring, is_cut):
                 backward = _is_backward(piece)
