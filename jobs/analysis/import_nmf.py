@@ -110,7 +110,7 @@ def read_nmf(request: NmfImport, reporter: Reporter) -> Path:
         )
     with drafted(folder) as draft:
         with reporter.line("index", str(request.nmf)):
-            files = _Found.read(request)
+            files = _Source.read(request)
         with reporter.line("index", "noise and constraints"):
             chains, stated = _noise(request, files)
             exact = read_exact(files.schema, files.lattice, files.levels, request.leave_out)
@@ -130,7 +130,7 @@ def read_nmf(request: NmfImport, reporter: Reporter) -> Path:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Source:
     """Noisy measurement files with their schema and geounits.
 
     Attributes:
@@ -148,7 +148,7 @@ class _Found:
     spans: Mapping[Path, tuple[str, str]]
 
     @classmethod
-    def read(cls, request: NmfImport) -> _Found:
+    def read(cls, request: NmfImport) -> _Source:
         levels = find_levels(request.nmf)
         first = next(path for level in levels for path in level.answers)
         schema, text = _schema(request, attribute_columns(first))
@@ -240,14 +240,14 @@ def _digits(geolevel: str, codes: npt.NDArray[np.bytes_]) -> int:
 # --- noise ---------------------------------------------------------------------------------------
 
 
-def _noise(request: NmfImport, found: _Found) -> tuple[str, Stated]:
+def _noise(request: NmfImport, source: _Source) -> tuple[str, Stated]:
     """Find the allocation that matches all variances, and the shares that chains use."""
     noise: dict[Chain, dict[str, Variance]] = {}
-    for index in range(len(found.levels)):
-        _check_rows(request, found, index, noise)
-    levels = found.lattice.spine.levels
+    for index in range(len(source.levels)):
+        _check_rows(request, source, index, noise)
+    levels = source.lattice.spine.levels
     differences: list[tuple[Chain, str, float, float | None]] = []
-    for stated, strategy in _allocations(request, found, noise):
+    for stated, strategy in _allocations(request, source, noise):
         differences = []
         for chains in ("last", "first"):
             planned = replace(strategy, asks_last=chains == "last")
@@ -264,10 +264,10 @@ def _noise(request: NmfImport, found: _Found) -> tuple[str, Stated]:
 
 
 def _allocations(
-    request: NmfImport, found: _Found, noise: Mapping[Chain, Mapping[str, Variance]]
+    request: NmfImport, source: _Source, noise: Mapping[Chain, Mapping[str, Variance]]
 ) -> Iterator[tuple[Stated, Strategy]]:
     """Yield the given allocation; else published ones, then one derived from variances."""
-    schema, spine = found.schema, found.lattice.spine
+    schema, spine = source.schema, source.lattice.spine
     if request.allocation is not None and request.rho is not None:
         given = Stated(request.rho, request.allocation.read_text(encoding="utf-8"))
         yield given, load_allocation(request.allocation, schema, spine)
@@ -322,7 +322,7 @@ class _LevelRows:
 
 
 def _check_rows(
-    request: NmfImport, found: _Found, index: int, noise: dict[Chain, dict[str, Variance]]
+    request: NmfImport, source: _Source, index: int, noise: dict[Chain, dict[str, Variance]]
 ) -> None:
     """Check that every measured geounit answers each query once; add the variances to `noise`.
 
@@ -332,13 +332,13 @@ def _check_rows(
     Raises:
       InputError: A query is missing, repeated, or answered in a geounit that is not measured.
     """
-    lattice, level = found.lattice, found.levels[index]
+    lattice, level = source.lattice, source.levels[index]
     where = f"{request.nmf}, geolevel {level.geolevel}"
     is_measured, begins = lattice.n_children(index) != 1, chain_starts(lattice, index)
     read, parsed = _LevelRows(), dict[str, Query]()
     for path in level.answers:
         rows = read_index(path, ANSWERS)
-        parsed |= {name: _query(found.schema, where, name) for name in rows.names}
+        parsed |= {name: _query(source.schema, where, name) for name in rows.names}
         _check_shapes(where, rows, parsed)
         at = np.zeros(len(rows.codes), np.int64)  # the nation has one geounit, whatever its geocode
         if lattice.spine.digits[index]:
@@ -415,16 +415,16 @@ def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
 
 
 def _write_inputs(
-    request: NmfImport, draft: Path, found: _Found, exact: Exact, stated: Stated, chains: str
+    request: NmfImport, draft: Path, source: _Source, exact: Exact, stated: Stated, chains: str
 ) -> None:
     """Write the run file and the files that it names."""
-    spine = found.lattice.spine
-    attributes = [attribute.name for attribute in found.schema.attributes]
-    geounits = pa.table({"geocode": found.lattice.codes[-1].astype(np.str_)})
+    spine = source.lattice.spine
+    attributes = [attribute.name for attribute in source.schema.attributes]
+    geounits = pa.table({"geocode": source.lattice.codes[-1].astype(np.str_)})
     pq.write_table(geounits, draft / _GEOUNITS)
     if exact.facilities is not None:
         pq.write_table(exact.facilities, draft / FACILITIES)
-    (draft / _SCHEMA).write_text(found.schema_text, encoding="utf-8")
+    (draft / _SCHEMA).write_text(source.schema_text, encoding="utf-8")
     (draft / _ALLOCATION).write_text(stated.document, encoding="utf-8")
     nmf, digits = request.nmf.resolve(), zip(spine.levels, spine.digits, strict=True)
     levels = [{"name": name, "digits": number} for name, number in digits]
@@ -449,7 +449,7 @@ def _write_inputs(
 
 
 def _write_release(
-    resolved: Resolved, found: _Found, exact: Exact, origin: Origin, reporter: Reporter
+    resolved: Resolved, source: _Source, exact: Exact, origin: Origin, reporter: Reporter
 ) -> None:
     """Write all files of a run that has measured."""
     product, roots = resolved.last, resolved.config.output.roots
@@ -458,23 +458,23 @@ def _write_release(
     with only_driver(roots.out):
         claim_as(owner_of(resolved))
         granted = {**plan.budget.exact(), "randomness": plan.randomness}
-        start_ledger(release.ledger, granted, planned_ledger(plan, found.lattice))
-        write_geography(found.lattice, release)
+        start_ledger(release.ledger, granted, planned_ledger(plan, source.lattice))
+        write_geography(source.lattice, release)
         with reporter.line("resolve_constraints", "invariants"):
-            _publish_exact(product, found, exact)
+            _publish_exact(product, source, exact)
         for level in plan.levels:
             with reporter.line("read", f"noisy answers of {level.name}", level.name):
-                _publish_answers(plan, level, release, found, origin)
+                _publish_answers(plan, level, release, source, origin)
             digest = dataset_digest(release.measurements(level.name))
             record_measured(release.ledger, level.name, digest)
         finalize_ledger(release.ledger)
 
 
-def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
+def _publish_exact(product: Product, source: _Source, exact: Exact) -> None:
     """Publish exact totals, given counts and implied bounds."""
     plan, release = product.plan, product.release
     for index, totals in enumerate(exact.totals):
-        level, codes = plan.levels[index], found.lattice.codes[index].astype(np.str_)
+        level, codes = plan.levels[index], source.lattice.codes[index].astype(np.str_)
         dataset = release.invariants(level.name)
         writer = PartWriter(dataset, stored.ANSWERS)
         for start in range(0, len(codes), _GEOUNITS_AT_ONCE):
@@ -487,10 +487,10 @@ def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
 
 
 def _publish_answers(
-    plan: Plan, level: Level, release: ReleaseLayout, found: _Found, origin: Origin
+    plan: Plan, level: Level, release: ReleaseLayout, source: _Source, origin: Origin
 ) -> None:
     """Publish the noisy answers of the geounits of a geolevel that are not only children."""
-    lattice, dataset = found.lattice, release.measurements(level.name)
+    lattice, dataset = source.lattice, release.measurements(level.name)
     measured = np.flatnonzero(~lattice.is_only_child[level.index])
     names = lattice.codes[level.index].astype(np.str_)
     ends, at = chain_ends(lattice, level.index)
@@ -500,12 +500,12 @@ def _publish_answers(
     for start in range(0, len(measured), chunk):
         rows = measured[start : start + chunk]
         codes, last = ends[rows], at[rows]
-        read = {end: _between(found, end, codes[last == end]) for end in np.unique(last).tolist()}
+        read = {end: _between(source, end, codes[last == end]) for end in np.unique(last).tolist()}
         tables = []
         for index, query in enumerate(level.queries):
             answers = np.zeros((len(rows), query.size), np.int64)
             for end, table in read.items():
-                answers[last == end] = _answers(found, end, table, query, codes[last == end])
+                answers[last == end] = _answers(source, end, table, query, codes[last == end])
             drawn: list[Mechanism] = [noise[end][index].mechanism for end in last]
             tables.append(
                 stored.measurement_table(names[rows].tolist(), query.name, drawn, answers)
@@ -524,27 +524,27 @@ def _publish_answers(
     publish(dataset, [writer.close()], facts)
 
 
-def _between(found: _Found, index: int, codes: ObjectArray) -> pa.Table:
+def _between(source: _Source, index: int, codes: ObjectArray) -> pa.Table:
     """Read the rows of a geolevel from the first to the last of some geounits, by geocode."""
-    files = found.levels[index].answers
-    if found.lattice.spine.digits[index] == 0:
+    files = source.levels[index].answers
+    if source.lattice.spine.digits[index] == 0:
         table = read_values(files)
         return table.set_column(0, "geocode", pa.array([ROOT_CODE] * len(table), pa.string()))
     low, high = str(codes.min()), str(codes.max())
-    spans = {path: found.spans[path] for path in files if path in found.spans}
+    spans = {path: source.spans[path] for path in files if path in source.spans}
     return read_values([p for p, (a, b) in spans.items() if a <= high and b >= low], low, high)
 
 
 def _answers(
-    found: _Found, index: int, table: pa.Table, query: Query, codes: ObjectArray
+    source: _Source, index: int, table: pa.Table, query: Query, codes: ObjectArray
 ) -> IntArray:
     """Return int64[G, m], the answers of a query in some geounits."""
     written = table.column("query").unique().to_pylist()
-    names = [name for name in written if parse_query(found.schema, name).name == query.name]
+    names = [name for name in written if parse_query(source.schema, name).name == query.name]
     rows = table.filter(pc.is_in(table.column("query"), pa.array(names, pa.string())))
     rows = rows.take(pc.sort_indices(rows.column("geocode")))
     stored_codes = np.asarray(rows.column("geocode").to_pylist(), np.str_)
     index_of = np.searchsorted(stored_codes, codes.astype(np.str_))
-    where = f"geolevel {found.levels[index].geolevel}, query {query.name}"
+    where = f"geolevel {source.levels[index].geolevel}, query {query.name}"
     what = "has another number of answers"
     return matrix_of(rows.column("value"), where, what, query.size)[index_of]

@@ -163,16 +163,10 @@ def _junctions(rings: Sequence[IntArray]) -> BoolArray:
     after = _keys(np.concatenate([np.roll(ring, -1, axis=0) for ring in rings]))
     at = _keys(np.concatenate(list(rings)))
     less, more = np.minimum(before, after), np.maximum(before, after)
-    order = np.lexsort((more, less, at))
-    here = at[order]
-    starts = np.flatnonzero(np.diff(here, prepend=-1))
-    length = np.diff(np.append(starts, len(here)))
-    first = np.repeat(starts, length)
-    differs = (less[order] != less[order][first]) | (more[order] != more[order][first])
-    parts = np.repeat(np.logical_or.reduceat(differs, starts), length)
-    is_junction = np.zeros(len(at), np.bool_)
-    is_junction[order] = parts
-    return is_junction
+    corners = np.stack((at, less, more))[:, np.lexsort((more, less, at))]
+    changes = np.diff(corners) != 0
+    junctions = corners[0, 1:][~changes[0] & changes[1:].any(0)]  # a point with two such pairs
+    return np.isin(at, junctions)
 
 
 def _keys(points: IntArray) -> IntArray:

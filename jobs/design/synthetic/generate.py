@@ -50,16 +50,13 @@ def _check(spec: GenerateSpec) -> None:
     Raises:
       ConfigError: A value is out of range.
     """
+    where = "generate, schema"
     if spec.schema == "survey":
-        raise ConfigError(
-            "generate, schema", "is no census", got="survey", want="`das generate-survey`"
-        )
-    refuse_unknown("generate, schema", "is unknown", [spec.schema], NAMES)
+        raise ConfigError(where, "is no census", got="survey", want="`das generate-survey`")
+    refuse_unknown(where, "is unknown", [spec.schema], NAMES)
     check_spec(spec)
     if spec.listed is not None and spec.schema in _WITHOUT_BLOCKS:
-        raise ConfigError(
-            "generate, schema", "has no blocks, so --list does not apply", got=spec.schema
-        )
+        raise ConfigError(where, "has no blocks, so --list does not apply", got=spec.schema)
     if spec.with_prims and (spec.listed is not None or spec.schema in _WITHOUT_BLOCKS):
         raise ConfigError("generate, prims", "need generated blocks: leave out --list")
     if spec.tracts is not None and not spec.tracts >= 1:
