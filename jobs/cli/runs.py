@@ -114,10 +114,9 @@ def _upgrade(path: Path) -> None:
     changes = upgrade_file(path, kind, meaning)
     for change in changes:
         typer.echo(f"{path}, line {change.line}: {change.keys}: {change.old} -> {change.new}")
+    result = f"{len(changes)} words changed; the digest is the same"
     typer.echo(
-        f"{path}: {len(changes)} words changed; the digest is the same"
-        if changes
-        else f"{path}: has the keys of format 3 already; left as it is"
+        f"{path}: {result if changes else 'has the keys of format 3 already; left as it is'}"
     )
 
 
@@ -256,8 +255,7 @@ def evaluate(
     Writes the evaluation and the internal report, which are confidential.
     """
     if is_survey_file(config):
-        why = "is for censuses; the run file of a survey has strata"
-        refuse_options(why, groups=groups)
+        refuse_options("is for censuses; the run file of a survey has strata", groups=groups)
         from jobs.survey.run import evaluate_survey
 
         _work_on_survey(evaluate_survey, config, out, solution, options)
