@@ -74,7 +74,7 @@ def explore(
     if request.boundaries is not None:
         joined = _joined(request.boundaries, request, geounits)
     room = Embedding(int(request.megabytes * _MEGABYTE) - _FRAME)
-    page = _Page(product, geounits, room, errors)
+    page = _Page(product.plan, product.release, geounits, room, errors)
     levels = page.add_geolevels(joined.names)
     drawn = page.map(joined, [level["name"] for level in levels])
     tables = page.tables(levels, queries)
@@ -156,37 +156,27 @@ class _Geounits:
         return cls(stored, named[order], order, digits)
 
 
+@dataclass(eq=False)
 class _Page:
     """Contents of the page, added while there is room.
 
-    Args:
-      product: The product to show.
+    Attributes:
+      plan: Plan of the product to show.
+      release: Release of this product.
       geounits: Requested geolevels with their geounits.
       room: Packed blocks of the page.
       errors: True errors, as in `explore`.
-
-    Attributes:
       notes: Notes on everything left out.
       confidence: Confidence level of the intervals of estimates.
     """
 
-    def __init__(
-        self,
-        product: Product,
-        geounits: Mapping[str, _Geounits],
-        room: Embedding,
-        errors: Errors | None,
-    ) -> None:
-        self.plan, self.release, self.geounits = product.plan, product.release, geounits
-        self.room, self.errors = room, errors
-        self.notes: list[str] = []
-        self.confidence = 0.9
-        digest = digest_of(self.release.manifest)
-        self._has_intervals = {
-            path.parent.name.removeprefix("level=")
-            for path in IntervalLayout.of(self.release).root.glob("level=*/_manifest.json")
-            if Dataset.open(path.parent).facts.get("manifest") == digest
-        }
+    plan: Plan
+    release: ReleaseLayout
+    geounits: Mapping[str, _Geounits]
+    room: Embedding
+    errors: Errors | None
+    notes: list[str] = field(default_factory=list)
+    confidence: float = 0.9
 
     def add_geolevels(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
         """Add the geolevels with codes and names of their geounits."""
@@ -250,8 +240,10 @@ class _Page:
                 tenths = np.rint(estimates * _TENTHS).astype(np.int64)
                 arrays["estimate"] = tenths - _TENTHS * counts
                 arrays["error"] = np.rint(errors * _HUNDREDTHS).astype(np.int64)
-        if level in self._has_intervals:
-            table = Dataset.open(IntervalLayout.of(self.release).tables(level)).read()
+        intervals = IntervalLayout.of(self.release).tables(level)
+        digest = digest_of(self.release.manifest)
+        if is_published(intervals) and Dataset.open(intervals).facts.get("manifest") == digest:
+            table = Dataset.open(intervals).read()
             if query.name in set(table.column("query").to_pylist()):
                 for name, sign in (("lower", -1), ("upper", 1)):
                     ends = _listed(table, query, counts.shape, name)

@@ -80,15 +80,12 @@ def read_polygons(path: Path) -> Polygons:
 
 def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
     """Return properties that are text or whole numbers, as text."""
-    whole = {
-        name: int(value) if isinstance(value, float) and value.is_integer() else value
-        for name, value in properties.items()
-    }
-    return {
-        str(name): str(value).strip()
-        for name, value in whole.items()
-        if isinstance(value, str | int) and not isinstance(value, bool)
-    }
+    texts = {}
+    for name, value in properties.items():
+        is_whole = isinstance(value, float) and value.is_integer()
+        if is_whole or (isinstance(value, str | int) and not isinstance(value, bool)):
+            texts[str(name)] = str(int(value) if is_whole else value).strip()
+    return texts
 
 
 # --- GeoJSON -------------------------------------------------------------------------------------
@@ -112,10 +109,9 @@ def _rings_of(geometry: Mapping[str, Any] | None) -> Rings:
         return []
     if geometry["type"] == "GeometryCollection":
         return [ring for part in geometry["geometries"] for ring in _rings_of(part)]
-    polygons: list[Any] = []
-    if geometry["type"] in ("Polygon", "MultiPolygon"):
-        coordinates = geometry["coordinates"]
-        polygons = [coordinates] if geometry["type"] == "Polygon" else coordinates
+    polygons = geometry["coordinates"] if geometry["type"] == "MultiPolygon" else []
+    if geometry["type"] == "Polygon":
+        polygons = [geometry["coordinates"]]
     return [_ring([p[:2] for p in ring]) for polygon in polygons for ring in polygon]
 
 
