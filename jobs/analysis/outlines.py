@@ -144,7 +144,8 @@ def _arcs(
         for ring, is_cut in zip(area, remaining, strict=False):  # one entry of `cuts` per ring
             of_ring = []
             for piece in _pieces(ring, is_cut):
-                backward = _is_backward(piece)
+                keys = _keys(piece).tolist()
+                backward = keys > keys[::-1]  # so that both areas store it in one direction
                 arc = np.ascontiguousarray(piece[::-1] if backward else piece)
                 number = numbers.setdefault(arc.tobytes(), len(arcs))
                 if number == len(arcs):
@@ -177,20 +178,11 @@ def _pieces(ring: IntArray, is_cut: BoolArray) -> Iterator[IntArray]:
     """Yield a ring from junction to junction; without junctions from its smallest corner."""
     cuts = np.flatnonzero(is_cut)
     if not len(cuts):
-        start = int(_keys(ring).argmin())
-        yield np.concatenate([ring[start:], ring[: start + 1]])
-        return
+        cuts = np.array([_keys(ring).argmin()])
     turned = np.concatenate([ring[cuts[0] :], ring[: cuts[0] + 1]])
     ends = np.append(cuts - cuts[0], len(ring))
     for start, stop in itertools.pairwise(ends):
         yield turned[start : stop + 1]
-
-
-def _is_backward(arc: IntArray) -> bool:
-    """Return whether an arc is stored reversed, so that both areas store it in one direction."""
-    keys = _keys(arc)
-    first = int((keys != keys[::-1]).argmax())
-    return bool(keys[first] > keys[::-1][first])
 
 
 def _simplified(arc: IntArray, tolerance: float) -> IntArray:

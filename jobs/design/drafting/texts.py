@@ -159,7 +159,7 @@ def run_text(run: RunText) -> str:
 
 
 def checks_of(text: str) -> list[str]:
-    """List the points marked `# check:` in a drafted file, each once."""
+    """List the points marked `# check:` in a drafted file."""
     checks: list[str] = []
     is_open = False
     for line in text.splitlines():
@@ -171,7 +171,7 @@ def checks_of(text: str) -> list[str]:
             checks[-1] += f" {bare[1:].strip()}"
         else:
             is_open = False
-    return [*dict.fromkeys(checks)]
+    return checks
 
 
 ALLOCATION = "      allocation: allocation.yaml   # planned for the tables below"
@@ -275,9 +275,8 @@ def _column(attribute: Proposal) -> list[str]:
     if not attribute.codes:
         return [f"        {quoted(attribute.name)}: {quoted(attribute.column)}"]
     lines = [f"        {quoted(attribute.name)}:", f"          column: {quoted(attribute.column)}"]
-    lines.append("          codes:")
     pairs = [f"{quoted(code)}: {quoted(label)}" for code, label in attribute.codes.items()]
-    return lines + _wrapped("            {", pairs, "}")
+    return [*lines, "          codes:", *_wrapped("            {", pairs, "}")]
 
 
 def _columns(geocode: GeocodeColumns) -> str:

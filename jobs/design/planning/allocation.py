@@ -94,6 +94,9 @@ class Goal:
     reference: str = REPLACED
 
 
+EQUAL_WEIGHTS = Goal()
+
+
 @dataclass(frozen=True, eq=False)
 class Optimized:
     """Optimized allocation and its predicted errors.
@@ -151,10 +154,9 @@ def optimize_allocation(
     tree: SubtreeClasses,
     tables: Sequence[str],
     information: Information,
-    goal: Goal | None = None,
+    goal: Goal = EQUAL_WEIGHTS,
 ) -> Optimized:
     """Optimize for targets, for weights, or for equal weights of `tables`."""
-    goal = goal or Goal()
     if goal.targets is not None:
         return optimize_targets(plan, tree, information, goal.targets)
     return optimize_weights(plan, tree, tables, information, goal)
@@ -226,7 +228,7 @@ def optimize_weights(
     tree: SubtreeClasses,
     tables: Sequence[str],
     information: Information,
-    goal: Goal | None = None,
+    goal: Goal = EQUAL_WEIGHTS,
 ) -> Optimized:
     """Optimize tables by weights, within the budget.
 
@@ -245,7 +247,6 @@ def optimize_weights(
         with noise has weight, or the limits need more than the budget; the message says how much.
     """
     require_squares(plan, OPTIMIZATION)
-    goal = goal or Goal()
     named, n_levels = parse_tables(plan, tables), len(plan.spine.levels)
     weights = goal.weights or TableNumbers(named, np.ones((len(named), n_levels)))
     given_limits = goal.limits or TableNumbers((), np.zeros((0, n_levels)))

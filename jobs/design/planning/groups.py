@@ -243,20 +243,18 @@ def _require_sizes(path: Path, file: GroupsFile, group_goal: GroupGoal) -> None:
         for name, kind in row.compared.items()
         if kind is Comparison.RELATIVE
     ]
-    if not relative:
-        return
-    sizes = group_goal.sizes
-    if sizes is None:
+    if relative and group_goal.sizes is None:
         raise ConfigError(
             str(path),
             "compares relative errors, which needs public sizes of the groups",
             want="sizes: a CSV file with columns query, group, persons",
             remedy="name one under sizes, or compare the groups as absolute",
         )
+    known = group_goal.sizes or {}
     missing = {
         f"{query} = {group}"
         for query, group, name in relative
-        if (query, group, name) not in sizes and (query, group, "") not in sizes
+        if not {(query, group, name), (query, group, "")} & known.keys()
     }
     if missing:
         raise ConfigError(

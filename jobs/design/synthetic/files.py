@@ -157,7 +157,7 @@ def _labels(cells: IntArray, schema: Schema) -> dict[str, pa.DictionaryArray]:
 
 
 def _records(blocks: Blocks, schema: Schema) -> pa.Table:
-    rows, cells = np.repeat(blocks.rows, blocks.counts), np.repeat(blocks.cells, blocks.counts)
+    rows, cells = (np.repeat(each, blocks.counts) for each in (blocks.rows, blocks.cells))
     columns = {"geocode": pa.array(blocks.geocodes).take(pa.array(rows))}
     return pa.table(columns | _labels(cells, schema))
 

@@ -24,7 +24,6 @@ from jobs.pipeline.confidential.read.reader import Invented, Legal, TableReader
 from jobs.pipeline.config.data import FILE_KINDS
 from jobs.pipeline.config.files import with_places
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.config.models.data import DataConfig
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.config.released import document_of
 from jobs.pipeline.config.runnable import require_runnable
@@ -77,7 +76,10 @@ def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         for index, (name, product) in enumerate(resolved.products.items()):
-            path = out / "data" / name / _file_name(product.config.input)
+            file = product.config.input.path.name
+            if Path(file).suffix.lower() not in FILE_KINDS:  # a folder
+                file = f"{file or 'data'}.parquet"
+            path = out / "data" / name / file
             path.parent.mkdir(parents=True)
             choices, plan = _choices(writers[name].legal()), product.plan
             inventor = Inventor(plan.schema, choices, (spec.seed, index), mean, plan.limits.zeros)
@@ -147,12 +149,6 @@ def _choices(legal: Legal) -> list[Choice]:
         }
         choices.append(Choice(column, tuple(values), levels))
     return choices
-
-
-def _file_name(data: DataConfig) -> str:
-    """Return the name of the input file; if the input is a folder, the name of a Parquet file."""
-    name = data.path.name
-    return name if Path(name).suffix.lower() in FILE_KINDS else f"{name or 'data'}.parquet"
 
 
 def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> dict[str, Any]:
