@@ -95,18 +95,11 @@ ConfigArgument = Annotated[Path, typer.Argument(help="Run file.", parser=read_lo
 FolderArgument = Annotated[
     AnyPlace, typer.Argument(help="Folder of a run or of a release.", parser=read_address)
 ]
-OutOption = Annotated[
-    AnyPlace | None,
-    typer.Option(help="Run folder; replaces output.directory.", parser=read_address),
-]
 MasterOption = Annotated[
     str | None,
     typer.Option(help="Spark master; replaces runtime.master.", parser=read_master, metavar="TEXT"),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Print no progress.")]
-SolutionOption = Annotated[
-    str | None, typer.Option(help="Name of a further solution, in OUT/solutions.")
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 NewFolderArgument = Annotated[Path, typer.Argument(help="Empty or new folder.", parser=read_local)]
 ProductOption = Annotated[
@@ -128,25 +121,11 @@ class SessionOptions:
     quiet: QuietOption = False
     cluster: Path | None = None
 
-    def load(
-        self,
-        config: Path,
-        out: Place | None,
-        solution: str | None = None,
-        groups: Sequence[str] | None = None,
-        confidential: Place | None = None,
-    ) -> Resolved:
+    def load(self, config: Path, **settings: Any) -> Resolved:  # noqa: ANN401 - as of `load_run`
         """Load the run of a run file, with the runtime of the cluster file."""
         from jobs.pipeline.config.load import load_run
 
-        resolved = load_run(
-            config,
-            output=out,
-            confidential=confidential,
-            master=self.master,
-            solution=solution,
-            groups=groups,
-        )
+        resolved = load_run(config, master=self.master, **settings)
         return with_arrow_alone(self._on_cluster(resolved))
 
     def load_again(
@@ -181,10 +160,19 @@ class RunOptions(SessionOptions):
     Attributes:
       log: Append events to this file or address, one JSON object per line.
       confidential: Folder of confidential files; replaces output.confidential.
+      out: Run folder; replaces output.directory.
+      solution: Name of a further solution, in OUT/solutions.
     """
 
     log: Place | None = field(default=None, metadata={"option": "--log-json"})
     confidential: Place | None = None
+    out: Place | None = None
+    solution: str | None = None
+
+    def load(self, config: Path, **settings: Any) -> Resolved:  # noqa: ANN401 - as of `load_run`
+        """Load the run of a run file, with the folders and the solution of these options."""
+        settings |= {"output": self.out, "confidential": self.confidential}
+        return super().load(config, **settings, solution=self.solution)
 
     def reporter(self) -> Reporter:
         """Return a reporter of progress that also writes the log."""

@@ -285,7 +285,7 @@ def replicate(release: Finished, settings: ReplicateSettings, options: SessionOp
     from jobs.survey.folder import refuse_survey_folder
 
     if release.run_file is not None:
-        resolved = options.load(release.run_file, None, release.solution)
+        resolved = options.load(release.run_file, solution=release.solution)
     else:
         refuse_survey_folder(release.release)
         resolved = options.load_again(release.release, None, release.solution)

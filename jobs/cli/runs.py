@@ -17,10 +17,8 @@ from jobs.cli.options import (
     FolderOptions,
     JsonOption,
     NewFolderArgument,
-    OutOption,
     RunOptions,
     SessionOptions,
-    SolutionOption,
     name_files,
     read_address,
     refuse_options,
@@ -128,12 +126,10 @@ def run(
     ],
     options: RunOptions,
     folder: FolderOptions,
-    out: OutOption = None,
     only: Annotated[
         Literal["measure", "solve"] | None,
         typer.Option(help="Only draw the noise, or only solve from measurements."),
     ] = None,
-    solution: SolutionOption = None,
 ) -> None:
     """Run a census or a survey, or resume it from its folder.
 
@@ -145,28 +141,28 @@ def run(
     further solution.
     """
     if not isinstance(path, Path) or path.is_dir():
-        refuse_options("goes with a run file; this is a folder", out=out, only=only)
-        _resume(path, options, folder, solution)
+        refuse_options("goes with a run file; this is a folder", out=options.out, only=only)
+        _resume(path, options, folder)
         return
     refuse_options("goes with the folder of a run; this is a file", **vars(folder))
     if only != "solve":
-        refuse_options("goes with --only solve, or the folder of a run", solution=solution)
+        refuse_options("goes with --only solve, or the folder of a run", solution=options.solution)
     if is_survey_file(path):
         from jobs.survey.run import measure_survey, run_survey, solve_survey
 
         parts: Mapping[str | None, Callable[[SurveyPlan, Reporter], list[Place]]]
         parts = {None: run_survey, "measure": measure_survey, "solve": solve_survey}
-        _work_on_survey(parts[only], path, out, solution, options)
+        _work_on_survey(parts[only], path, options)
         return
     from jobs.pipeline import run as census
 
-    resolved = options.load(path, out, solution, confidential=options.confidential)
+    resolved = options.load(path)
     works: Mapping[str | None, Callable[[Resolved, Reporter], list[Place]]]
     works = {None: census.run, "measure": census.run_measuring, "solve": census.run_solving}
     name_files(works[only](resolved, options.reporter()), resolved.config.output.roots)
 
 
-def _resume(out: Place, options: RunOptions, folder: FolderOptions, solution: str | None) -> None:
+def _resume(out: Place, options: RunOptions, folder: FolderOptions) -> None:
     """Check the folder of a run, make damaged files again, and finish the run."""
     from jobs.survey.folder import is_survey_folder
 
@@ -175,7 +171,7 @@ def _resume(out: Place, options: RunOptions, folder: FolderOptions, solution: st
         from jobs.survey.run import check_survey, run_survey
 
         _refuse_cluster(options)
-        plan = load_folder(out.resolve(), folder.config, solution, options.confidential)
+        plan = load_folder(out.resolve(), folder.config, options.solution, options.confidential)
         for line in check_survey(plan):
             typer.echo(line)
         if not folder.check:
@@ -184,7 +180,7 @@ def _resume(out: Place, options: RunOptions, folder: FolderOptions, solution: st
         return
     from jobs.pipeline.run import resume
 
-    resolved = options.load_again(out, folder.config, solution, options.confidential)
+    resolved = options.load_again(out, folder.config, options.solution, options.confidential)
     reporter = options.reporter()
     files = resume(resolved, reporter, typer.echo, check=folder.check, moved=folder.moved)
     if files:
@@ -192,17 +188,14 @@ def _resume(out: Place, options: RunOptions, folder: FolderOptions, solution: st
 
 
 def _work_on_survey(
-    work: Callable[[SurveyPlan, Reporter], list[Place]],
-    config: Path,
-    out: Place | None,
-    solution: str | None,
-    options: RunOptions,
+    work: Callable[[SurveyPlan, Reporter], list[Place]], config: Path, options: RunOptions
 ) -> None:
     """Load the run file of a survey, work on it in this process, and print the written files."""
     from jobs.survey.plan import load_survey
 
     _refuse_cluster(options)
-    plan = load_survey(config, output=out, confidential=options.confidential, solution=solution)
+    out, confidential, solution = options.out, options.confidential, options.solution
+    plan = load_survey(config, output=out, confidential=confidential, solution=solution)
     name_files(work(plan, options.reporter()), plan.config.output.roots)
 
 
@@ -228,7 +221,7 @@ def demo(
     from jobs.design.requests import GenerateSpec
 
     spec = GenerateSpec(blocks=blocks, seed=seed)
-    files, roots = run_demo(folder, spec, partial(options.load, out=None), options.reporter())
+    files, roots = run_demo(folder, spec, options.load, options.reporter())
     name_files(files, roots)
     typer.echo(
         "\nOpen the first file in a browser: the errors of the release against the truth. The "
@@ -243,8 +236,6 @@ def demo(
 def evaluate(
     config: ConfigArgument,
     options: RunOptions,
-    out: OutOption = None,
-    solution: SolutionOption = None,
     groups: Annotated[
         str | None,
         typer.Option(help='Population groups to compare, such as "cenrace"; else evaluate.groups.'),
@@ -258,13 +249,13 @@ def evaluate(
         refuse_options("is for censuses; the run file of a survey has strata", groups=groups)
         from jobs.survey.run import evaluate_survey
 
-        _work_on_survey(evaluate_survey, config, out, solution, options)
+        _work_on_survey(evaluate_survey, config, options)
         return
     from das.queries.query import split_queries
     from jobs.pipeline.run import run_evaluating
 
     compared = None if groups is None else split_queries(groups)
-    resolved = options.load(config, out, solution, compared, options.confidential)
+    resolved = options.load(config, groups=compared)
     files = run_evaluating(resolved, options.reporter())
     name_files(files, resolved.config.output.roots)
 
