@@ -128,17 +128,17 @@ def read_features(path: Path) -> dict[str, Any]:
         raise InputError(str(path), "is not JSON", got=error) from None
     is_collection = isinstance(document, dict) and document.get("type") == "FeatureCollection"
     features = document.get("features") if is_collection else None
-    if not isinstance(features, list) or not features or not all(map(_is_feature, features)):
+    are_features = isinstance(features, list) and all(
+        isinstance(entry, dict) and isinstance(entry.get("properties"), dict | None)
+        for entry in features
+    )
+    if not features or not are_features:
         raise InputError(
             str(path),
             "is no GeoJSON with features",
             want='{"type": "FeatureCollection", "features": [...]}',
         )
     return {**document}
-
-
-def _is_feature(entry: object) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("properties"), dict | None)
 
 
 def _named(feature: Mapping[str, Any], field: str) -> str | None:

@@ -130,11 +130,8 @@ def write_release_tables(
     release = product.release
     estimates = EstimateLayout.of(release)
     leaf, *above = reversed(product.plan.spine.levels)
-    used = [
-        *map(release.geography, product.plan.geolevels),
-        *map(release.counts, wanted.queries),
-        *map(estimates.tables, wanted.queries),
-    ]
+    used = [*map(release.geography, product.plan.geolevels), *map(release.counts, wanted.queries)]
+    used += map(estimates.tables, wanted.queries)
     if request.queries:  # queries without a stored table need the measurements
         used += [*map(estimates.whole, above), release.measurements(leaf), release.invariants(leaf)]
     verify_datasets(release, used)

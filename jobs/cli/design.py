@@ -91,8 +91,8 @@ def init(request: DraftRequest) -> None:
         typer.echo(printable(f"  {check}"))
     typer.echo("\nThen continue with:\n")
     run = shlex.quote(str(request.folder / "run.yaml"))
-    for line in (f"das validate {run}", f"das generate rehearsal --like {run}", f"das run {run}"):
-        typer.echo(printable(f"  {line}"))
+    for command in ("validate", "generate rehearsal --like", "run"):
+        typer.echo(printable(f"  das {command} {run}"))
 
 
 @with_options

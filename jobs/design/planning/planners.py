@@ -247,16 +247,13 @@ def _contests(
 ) -> Iterator[tuple[Method, str, Workload, Loss]]:
     """Yield planners with workload and objective, including the loss of the workload itself."""
     best = Method.RESIDUAL_PLANNER if workload.is_plain else Method.ORP
-    by_weight = {
-        weighting: replace(
-            workload, weights=workload.sizes**weighting.exponent, weighting=weighting
-        )
-        for weighting in Weighting
-    }
     total_loss, largest = LossKind.SUM_OF_VARIANCES, LossKind.LARGEST_VARIANCE
     for weighting, words in _WEIGHTINGS.items():
-        yield best, f"sum, {words}", by_weight[weighting], total_loss
-    equal = by_weight[Weighting.EQUAL]
+        weights = workload.sizes**weighting.exponent
+        weighted = replace(workload, weights=weights, weighting=weighting)
+        if weighting is Weighting.EQUAL:
+            equal = weighted
+        yield best, f"sum, {words}", weighted, total_loss
     yield best, f"power mean {_POWER:.0f}", equal, PowerMean(_POWER)
     yield best, "largest variance", equal, largest
     if not isinstance(wanted.loss, LossKind):
