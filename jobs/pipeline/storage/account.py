@@ -31,6 +31,7 @@ from das.privacy.budget import (
 )
 from das.queries.sensitivity import Neighbors
 from das.rational import stated_fraction
+from jobs.pipeline.storage.files import naming_file
 from jobs.pipeline.storage.journal import LINES, append_to_journal, is_begun, read_journal
 from jobs.pipeline.storage.place import Place, StoredPlace, is_same
 from jobs.pipeline.storage.stores.store import probe
@@ -247,7 +248,8 @@ def check_account(path: Place) -> None:
       OutputError: The account cannot be written.
     """
     if isinstance(path, StoredPlace):
-        _check_stored(path)
+        with naming_file(path, "the account cannot be kept there", _REMEDY):
+            probe(path.store, path.parent.key)
         return
     if path.exists():
         usable = path.is_file() and os.access(path, os.R_OK | os.W_OK)
@@ -256,15 +258,6 @@ def check_account(path: Place) -> None:
     if not usable:
         got = os.strerror(errno.EISDIR) if path.is_dir() else "no permission, or a read-only disk"
         raise OutputError(str(path), "the account cannot be written", got=got, remedy=_REMEDY)
-
-
-def _check_stored(path: StoredPlace) -> None:
-    """Test whether a store can hold an account, in the folder of the account."""
-    try:
-        probe(path.store, path.parent.key)
-    except OSError as error:
-        what = "the account cannot be kept there"
-        raise OutputError(str(path), what, got=error.strerror, remedy=_REMEDY) from None
 
 
 def read_account(path: Place) -> tuple[Spent, ...]:

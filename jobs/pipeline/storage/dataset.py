@@ -37,8 +37,8 @@ from das.errors import OutputError
 from jobs.pipeline.storage.files import (
     create_file,
     json_text,
-    make_closed_file,
     make_closed_folder,
+    naming_file,
     replace_file,
     understanding,
     writing,
@@ -52,7 +52,7 @@ from jobs.pipeline.storage.place import (
     remove_tree,
     store_of,
 )
-from jobs.pipeline.storage.stores.store import Stat
+from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat
 
 MANIFEST = "_manifest.json"
 PROPOSED = "_proposed-{}.json"
@@ -347,7 +347,7 @@ class PartSink:
         else:
             _make_folder(path.parent)
             with writing(path, path):
-                make_closed_file(path)
+                path.touch(mode=OWNER_ONLY, exist_ok=False)
             self.opened = path
 
     def note(self, table: pa.Table, key: str | None) -> None:
@@ -917,7 +917,5 @@ def check_sizes(root: Place) -> None:
 
 
 def _make_folder(folder: Place) -> None:
-    try:
+    with naming_file(folder, "cannot be created"):
         make_closed_folder(folder)
-    except OSError as error:
-        raise OutputError(str(folder), "cannot be created", got=error.strerror) from None

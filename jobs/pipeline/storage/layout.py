@@ -67,6 +67,7 @@ from functools import partialmethod
 from pathlib import Path
 
 from das.errors import OutputError
+from jobs.pipeline.storage.files import naming_file
 from jobs.pipeline.storage.journal import is_begun
 from jobs.pipeline.storage.place import Place, lies_in
 
@@ -443,13 +444,10 @@ def _strange(root: Path) -> Iterator[str]:
     waiting = [str(root)]
     while waiting:
         folder = waiting.pop()
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    kind = entry.stat(follow_symlinks=False).st_mode
-                    if stat.S_ISDIR(kind):
-                        waiting.append(entry.path)
-                    elif not stat.S_ISREG(kind):
-                        yield entry.path
-        except OSError as error:
-            raise OutputError(folder, "cannot be read", got=error.strerror) from None
+        with naming_file(Path(folder), "cannot be read"), os.scandir(folder) as entries:
+            for entry in entries:
+                kind = entry.stat(follow_symlinks=False).st_mode
+                if stat.S_ISDIR(kind):
+                    waiting.append(entry.path)
+                elif not stat.S_ISREG(kind):
+                    yield entry.path

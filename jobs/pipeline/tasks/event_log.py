@@ -10,11 +10,12 @@ import atexit
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from das.errors import OutputError
-from jobs.pipeline.storage.files import refuse_foreign
-from jobs.pipeline.storage.place import Place
+from jobs.pipeline.storage.files import naming_file, refuse_foreign
+from jobs.pipeline.storage.place import Place, store_of
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 _KIND = "a log of runs"
@@ -48,18 +49,12 @@ class EventLog:
         self._next = time.monotonic()
         self._text = b""
         self._is_behind = self._is_begun = self._is_told = False
-        if isinstance(place, Path):
-            if place.is_file():
-                refuse_foreign(place, _START, _KIND)
-            return
-        refuse_foreign(place, _START, _KIND)
-        try:
-            self._text = place.read_bytes()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise OutputError(str(place), "cannot be read", got=error.strerror) from None
-        atexit.register(self._end)
+        if not isinstance(place, Path) or place.is_file():  # not a terminal or pipe
+            refuse_foreign(place, _START, _KIND)
+        if not isinstance(place, Path):
+            with naming_file(place, "cannot be read"), suppress(FileNotFoundError):
+                self._text = place.read_bytes()
+            atexit.register(self._end)
 
     def add(self, line: str, *, last: bool = False) -> None:
         """Append a line; a stored log is written if it is due.
@@ -96,11 +91,10 @@ class EventLog:
 
     def _write(self) -> None:
         """Write a stored log."""
-        if isinstance(self._place, Path):
-            return
+        store, name = store_of(self._place)
         began = time.monotonic()
         try:
-            self._place.store.replace(self._place.key, self._text, mode=OWNER_ONLY)
+            store.replace(name, self._text, mode=OWNER_ONLY)
             self._is_behind = False
         finally:
             ended = time.monotonic()
@@ -109,7 +103,5 @@ class EventLog:
     def _end(self) -> None:
         """Write unsaved lines when the process ends before the end of the run."""
         if self._is_behind:
-            try:
+            with suppress(OSError):  # reported before, or the process ends
                 self._write()
-            except OSError:  # reported before, or the process ends
-                return
