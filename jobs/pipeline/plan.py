@@ -34,8 +34,8 @@ class Covariate:
     Attributes:
       geolevels: Geolevels at which the solver uses it.
       with_composition: Whether cells are predicted too, from the composition of the parent.
-      kappa: Factor of the fitted variance of totals; composition uses twice this factor.
-      is_certified: Whether it is used only where it lowers the estimated error.
+      variance_factor: Factor of the fitted variance of totals; composition uses twice this factor.
+      only_if_better: Whether it is used only where it lowers the estimated error.
     """
 
     geolevels: tuple[str, ...]
@@ -50,11 +50,11 @@ class Solving:
 
     Attributes:
       tolerance: Largest accepted residual of a node.
-      targets: "full" fits each geounit to the estimate from its subtree; "own" to the estimate
+      fit_to: Whether each geounit is fitted to the estimate from its whole subtree ("tree"), or
         from its geolevel alone.
-      learned_prior: Geolevels whose cells are fitted to empirical Bayes posterior means.
-      order: Least-squares passes by geolevel, each a tuple of names of measured queries.
-      round_passes: Whether the answers of a pass are rounded before later passes keep them.
+      empirical_bayes: Geolevels whose cells are fitted to empirical Bayes posterior means.
+      l2_passes: Least-squares passes by geolevel, each a tuple of names of measured queries.
+      round_l2_passes: Whether the answers of a pass are rounded before later passes keep them.
       method: Objective of the continuous stage, a `solvers.choices.Method`.
       least_squares: A `solvers.choices.LeastSquaresSolver`.
       integers: A `solvers.choices.IntegerSolver`.
@@ -330,14 +330,13 @@ def without_estimates(plan: Plan, queries: Iterable[Query]) -> dict[str, tuple[s
     levels = plan.geolevels
     if why_no_estimates(plan) is not None:
         return {query.name: tuple(levels) for query in queries}
-    out = {}
-    for query in queries:
-        terms = plan_terms(plan)  # geolevels off the spine are estimated from leaves
-        pairs = zip(levels, (*terms, *terms[-1:] * len(plan.off_spine)), strict=True)
-        without = tuple(level for level, of_level in pairs if not of_level.determines(query))
-        if without:
-            out[query.name] = without
-    return out
+    terms = plan_terms(plan)  # geolevels off the spine are estimated from leaves
+    pairs = [*zip(levels, (*terms, *terms[-1:] * len(plan.off_spine)), strict=True)]
+    without = {
+        query.name: tuple(level for level, of_level in pairs if not of_level.determines(query))
+        for query in queries
+    }
+    return {name: unknown for name, unknown in without.items() if unknown}
 
 
 def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: str) -> Query:

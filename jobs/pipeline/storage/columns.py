@@ -75,8 +75,7 @@ def ragged_lists(offsets: IntArray, values: npt.NDArray[Any]) -> pa.ListArray:
 
 def repeated(text: str, n: int) -> pa.DictionaryArray:
     """Make a dictionary column that repeats a text n times."""
-    which = pa.array(np.zeros(n, np.int32))
-    return pa.DictionaryArray.from_arrays(which, pa.array([text], pa.string()))
+    return chosen(np.zeros(n, np.int32), [text])
 
 
 def chosen(index: npt.NDArray[np.int32], texts: Sequence[str]) -> pa.DictionaryArray:
@@ -262,12 +261,12 @@ def _holds(kind: type[np.signedinteger[Any]], width: int, escaped: IntArray) -> 
 
 def _bytes_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
     """Return uint8, the bytes of all rows; a single chunk is not copied."""
-    found = []
+    pieces = []
     for chunk in column.chunks:
         ends, data = _ends(chunk), chunk.buffers()[2]
         if len(chunk) and data is not None:
-            found.append(np.frombuffer(data, np.uint8)[ends[0] : ends[-1]])
-    return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.uint8), *found])
+            pieces.append(np.frombuffer(data, np.uint8)[ends[0] : ends[-1]])
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.uint8), *pieces])
 
 
 def _ends(chunk: pa.Array) -> IntArray:

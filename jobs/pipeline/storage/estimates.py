@@ -47,14 +47,9 @@ def tables_schema(largest_above: float) -> pa.Schema:
       largest_above: Largest estimate of the geolevel above, an approximate bound for its children.
     """
     number = pa.float32() if largest_above < _SINGLE_BELOW else pa.float64()
-    return pa.schema(
-        [
-            ("geocode", pa.string()),
-            ("query", pa.dictionary(pa.int32(), pa.string())),
-            ("estimate", pa.list_(number)),
-            ("standard_error", pa.list_(number)),
-        ]
-    )
+    values = [("estimate", pa.list_(number)), ("standard_error", pa.list_(number))]
+    names = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([("geocode", pa.string()), ("query", names), *values])
 
 
 def write_moments(
@@ -147,7 +142,7 @@ def read_moments(
     Raises:
       OutputError: The dataset lacks a geounit, or a file cannot be read.
     """
-    _require_known_format(dataset.dataset if isinstance(dataset, RangeReader) else dataset)
+    (dataset.dataset if isinstance(dataset, RangeReader) else dataset).known_format(FORMAT)
     with understanding(dataset.path):
         table = dataset.read(str(codes[0]), str(codes[-1]))
         present = texts(table)
@@ -214,7 +209,7 @@ def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
     Raises:
       OutputError: A file cannot be read, or a later version wrote it.
     """
-    number = _require_known_format(dataset)
+    number = dataset.known_format(FORMAT)
     table = dataset.read(low, high)
     if number == 1 or not table.num_columns:
         return table
@@ -227,21 +222,9 @@ def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
             for name in ("estimate", "standard_error")
         )
         bounds = central_intervals(values, errors, half_width)
+        names = ("estimate", "standard_error", "lower", "upper")
         columns = (values, errors, bounds.lower, bounds.upper)
-        names = ["geocode", "query", "estimate", "standard_error", "lower", "upper"]
-        return pa.table(
-            [*table.select(names[:2]), *(ragged_lists(offsets, column) for column in columns)],
-            names,
-        )
-
-
-def _require_known_format(dataset: Dataset) -> int:
-    number: int = dataset.facts.get("format", 1)
-    if number not in (1, FORMAT):
-        raise OutputError(
-            str(dataset.path),
-            "is in a format that this version does not read",
-            got=number,
-            want=FORMAT,
-        )
-    return number
+        out = table.select(["geocode", "query"])
+        for name, column in zip(names, columns, strict=True):
+            out = out.append_column(name, ragged_lists(offsets, column))
+        return out

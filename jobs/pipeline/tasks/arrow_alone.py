@@ -7,29 +7,20 @@ that, only for processes that this project starts: Arrow then cannot convert tab
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from typing import Any
 
 _PANDAS = "pandas"
 
 
-class _NoPandas:
-    """Import finder that hides pandas."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> None:
-        if name == _PANDAS:
-            raise ModuleNotFoundError(f"{name} is hidden", name=name)
-
-
 def leave_pandas_out() -> None:
     """Let Arrow look for pandas now and find none; other imports of pandas still work."""
-    if _PANDAS in sys.modules:
+    modules: dict[str, Any] = sys.modules
+    if _PANDAS in modules:
         return
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
+    modules[_PANDAS] = None  # Python then refuses to import it
     try:
         import pyarrow as pa
 
         pa.array([0])
     finally:
-        sys.meta_path.remove(finder)
+        del modules[_PANDAS]

@@ -34,7 +34,6 @@ from jobs.pipeline.tasks.step import (
     Step,
     TaskReport,
     Tasks,
-    current_watch,
     outcome_of,
     results_of,
 )
@@ -155,7 +154,6 @@ class _Shown:
 
     def __init__(self, step: Step) -> None:
         self._step = step
-        self._watch = current_watch()
         self._before = 0
         self._started = 0
         self._finished = 0
@@ -170,10 +168,7 @@ class _Shown:
         self._look([report])
 
     def __call__(
-        self,
-        stages: Iterable[Any] | None = None,
-        inflight_tasks: int = 0,
-        **_: object,
+        self, stages: Iterable[Any] | None = None, inflight_tasks: int = 0, **_: object
     ) -> None:
         """Add the task counts of the server, as a progress handler of PySpark."""
         done = sum(stage.num_completed_tasks for stage in stages or ())
@@ -183,8 +178,6 @@ class _Shown:
 
     def _look(self, reports: list[TaskReport]) -> None:
         self._step.look(reports, self._started, time.monotonic(), self._finished)
-        if self._watch:
-            self._watch(self._step)
 
 
 @contextmanager
