@@ -7,20 +7,29 @@ that, only for processes that this project starts: Arrow then cannot convert tab
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
 
 _PANDAS = "pandas"
 
 
+class _NoPandas:
+    """Import finder that hides pandas."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        if name == _PANDAS:
+            raise ModuleNotFoundError(f"{name} is hidden", name=name)
+
+
 def leave_pandas_out() -> None:
     """Let Arrow look for pandas now and find none; other imports of pandas still work."""
-    modules: dict[str, Any] = sys.modules
-    if _PANDAS in modules:
+    if _PANDAS in sys.modules:
         return
-    modules[_PANDAS] = None  # Python then refuses to import it
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
     try:
         import pyarrow as pa
 
         pa.array([0])
     finally:
-        del modules[_PANDAS]
+        sys.meta_path.remove(finder)
