@@ -50,7 +50,7 @@ class Solving:
 
     Attributes:
       tolerance: Largest accepted residual of a node.
-      fit_to: Whether each geounit is fitted to the estimate from its whole subtree ("tree"), or
+      fit_to: "tree" fits each geounit to the estimate from its subtree; "level" to the estimate
         from its geolevel alone.
       empirical_bayes: Geolevels whose cells are fitted to empirical Bayes posterior means.
       l2_passes: Least-squares passes by geolevel, each a tuple of names of measured queries.

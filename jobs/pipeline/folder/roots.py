@@ -178,11 +178,14 @@ def claim_root(roots: Roots, run: str) -> None:
 
 def _refuse_shared(roots: Roots) -> None:
     """Refuse a confidential root that belongs to another run."""
-    owner, path = roots.confidential / OWNER, roots.out / "run.json"
-    if roots.are_apart and owner.exists():
-        run = read_json(path, "remove the folder").get("run") if path.exists() else None
-        if read_json(owner, "remove the folder").get("run") != run:
-            raise _shared(roots)
+    owner = roots.confidential / OWNER
+    if roots.are_apart and owner.exists() and _run_in(owner) != _run_in(roots.out / "run.json"):
+        raise _shared(roots)
+
+
+def _run_in(document: Place) -> object:
+    """Return the run that a document names; None if the document is absent."""
+    return read_json(document, "remove the folder").get("run") if document.exists() else None
 
 
 def _shared(roots: Roots) -> OutputError:
@@ -220,8 +223,5 @@ def refuse_other_root(roots: Roots, document: Mapping[str, Any]) -> None:
 
 def remove_root(roots: Roots, run: str) -> None:
     """Remove the confidential root of a run; a separate root only if it is marked with the run."""
-    owner = roots.confidential / OWNER
-    if roots.are_apart:
-        if not owner.exists() or read_json(owner, "remove the folder").get("run") != run:
-            return
-    remove_tree(roots.confidential)
+    if not roots.are_apart or _run_in(roots.confidential / OWNER) == run:
+        remove_tree(roots.confidential)

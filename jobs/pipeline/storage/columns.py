@@ -132,12 +132,12 @@ def packed(values: npt.NDArray[np.integer], offsets: IntArray) -> list[pa.Array 
       ValueError: A row has more bytes than Arrow and Parquet can hold in one place, 2 GiB.
     """
     flat = np.ascontiguousarray(values).ravel()
-    width, held, far = _narrowest(flat)
-    held[far] = _least(width)
+    width, narrow, far = _narrowest(flat)
+    narrow[far] = _least(width)
     ends = np.searchsorted(far, offsets)
     return [
         pa.array(np.full(len(offsets) - 1, width, np.int8)),
-        _binary(held, offsets),
+        _binary(narrow, offsets),
         _binary(flat[far].astype("<i8"), ends),
     ]
 
@@ -186,9 +186,9 @@ def _narrowest(
 ) -> tuple[int, npt.NDArray[np.integer], IntArray]:
     """Return the best width, the numbers in it, and positions of the numbers to escape."""
     for width in _WIDTHS:
-        held, far = _of_width(values, width)
+        narrow, far = _of_width(values, width)
         if len(far) * _MOST_ESCAPED <= len(values):
-            return width, held, far
+            return width, narrow, far
     return 8, values.astype("<i8"), np.empty(0, np.int64)
 
 
@@ -196,13 +196,13 @@ def _of_width(
     values: npt.NDArray[np.integer], width: int
 ) -> tuple[npt.NDArray[np.integer], IntArray]:
     """Cast numbers to `width` bytes, and return positions of those that do not fit."""
-    held, far = np.empty(len(values), f"<i{width}"), []
+    narrow, far = np.empty(len(values), f"<i{width}"), []
     least = _least(width)
     for start in range(0, len(values), _PIECE):
         piece = values[start : start + _PIECE]
-        held[start : start + _PIECE] = piece
+        narrow[start : start + _PIECE] = piece
         far.append(np.flatnonzero((piece <= least) | (piece >= -least)) + start)
-    return held, np.concatenate([np.empty(0, np.int64), *far])
+    return narrow, np.concatenate([np.empty(0, np.int64), *far])
 
 
 def _least(width: int) -> int:
@@ -242,14 +242,14 @@ def _runs(rows: pa.Table) -> Iterator[tuple[pa.Table, int]]:
 def _unpacked(rows: pa.Table, width: int, *, narrow: bool) -> IntArray:
     escaped = _bytes_of(rows.column("escaped")).view("<i8")
     kind = next(k for k in _KINDS if _holds(k, width, escaped)) if narrow else np.int64
-    held: npt.NDArray[Any] = _bytes_of(rows.column("answers")).view(f"<i{width}").astype(kind)
+    values: npt.NDArray[Any] = _bytes_of(rows.column("answers")).view(f"<i{width}").astype(kind)
     if width == np.dtype(np.int64).itemsize:
-        return held
-    far = np.flatnonzero(held == _least(width))
+        return values
+    far = np.flatnonzero(values == _least(width))
     if len(far) != len(escaped):
         raise ValueError(f"{len(escaped)} escaped numbers in {len(far)} places")
-    held[far] = escaped
-    return held
+    values[far] = escaped
+    return values
 
 
 def _holds(kind: type[np.signedinteger[Any]], width: int, escaped: IntArray) -> bool:

@@ -102,10 +102,10 @@ def _value_bytes(values: FloatArray, *, single: bool) -> pa.Array:
     """Encode rows of floats in 8 bytes each, or in 4 if `single` and the row is small."""
     small = single & (np.abs(values).max(axis=1, initial=0) < _SINGLE_BELOW)
     if not small.any() or small.all():
-        held = np.ascontiguousarray(values, "<f4" if small.any() else "<f8")
-        size = values.shape[1] * held.itemsize
+        numbers = np.ascontiguousarray(values, "<f4" if small.any() else "<f8")
+        size = values.shape[1] * numbers.itemsize
         ends = (size * np.arange(len(values) + 1)).astype(np.int32)
-        buffers = [None, pa.py_buffer(ends), pa.py_buffer(held)]
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(numbers)]
         return pa.Array.from_buffers(pa.binary(), len(values), buffers)
     rows = [
         row.astype("<f4" if is_small else "<f8").tobytes()

@@ -328,11 +328,11 @@ def names_below(place: Place, folder: Place) -> PurePath:
     raise ValueError(f"{place} does not lie in {folder}")
 
 
-def is_same(one: Place, other: Place) -> bool:
+def is_same(place: Place, other: Place) -> bool:
     """Return whether two existing places are the same, despite spelling or links."""
-    if isinstance(one, Path) and isinstance(other, Path):
-        return one.samefile(other)
-    return one == other
+    if isinstance(place, Path) and isinstance(other, Path):
+        return place.samefile(other)
+    return place == other
 
 
 def open_input(place: Place, size: int | None = None) -> Any:  # noqa: ANN401 - what pyarrow reads

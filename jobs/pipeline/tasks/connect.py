@@ -281,15 +281,15 @@ def _ours(module: str, qualname: str, parent: type | None) -> Any:  # noqa: ANN4
     Raises:
       ValueError: No imported module has such a class.
     """
-    found: Any = sys.modules.get(module)
+    kind: Any = sys.modules.get(module)
     for part in qualname.split("."):
-        found = vars(found).get(part) if found is not None else None
-    fits = isinstance(found, type) and _is_ours(found) and found.__module__ == module
+        kind = vars(kind).get(part) if kind is not None else None
+    fits = isinstance(kind, type) and _is_ours(kind) and kind.__module__ == module
     if not (
-        fits and (dataclasses.is_dataclass(found) if parent is None else issubclass(found, parent))
+        fits and (dataclasses.is_dataclass(kind) if parent is None else issubclass(kind, parent))
     ):
         raise ValueError("names a class that is none of this project's values")
-    return found
+    return kind
 
 
 def _array(dtype: str, shape: list[int], content: str) -> np.ndarray:
