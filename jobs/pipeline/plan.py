@@ -372,33 +372,26 @@ def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: st
 # --- the ledger that measuring will produce ------------------------------------------------------
 
 
-def planned_ledger(plan: Plan, lattice: Lattice) -> Ledger:
-    """Compute the ledger of measuring a lattice, checked against the budget.
+def planned_ledger(plan: Plan, lattice: Lattice | None) -> Ledger:
+    """Compute the ledger of measuring all geounits, checked against the budget.
+
+    Args:
+      plan: The plan.
+      lattice: The geounits; None computes the ledger of one path without only children.
 
     Raises:
       LedgerError: A path of the tree would not spend exactly the budget.
       BudgetError: A planned strategy costs more than its share.
     """
-    geounits: dict[tuple[int, int], int] = {}
-    for level in range(len(plan.spine.levels)):
-        measured = ~lattice.is_only_child[level]
-        ends, sizes = np.unique(lattice.chain_end[level][measured], return_counts=True)
-        geounits |= {(level, int(end)): int(size) for end, size in zip(ends, sizes, strict=True)}
-    return _ledger(plan, geounits)
-
-
-def ordinary_ledger(plan: Plan) -> Ledger:
-    """Compute the ledger of one root-to-leaf path without only children.
-
-    Raises:
-      LedgerError: The path would not spend exactly the budget.
-      BudgetError: A planned strategy costs more than its share.
-    """
-    return _ledger(plan, {(level, level): 1 for level in range(len(plan.spine.levels))})
-
-
-def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
-    """Compute the ledger from the number of geounits of each chain, by first and last geolevel."""
+    # Number of geounits of each chain, by first and last geolevel.
+    geounits = {(level, level): 1 for level in range(len(plan.spine.levels))}
+    if lattice is not None:
+        geounits = {}
+        for level, is_only_child in enumerate(lattice.is_only_child):
+            chain_ends = lattice.chain_end[level][~is_only_child]
+            ends, sizes = np.unique(chain_ends, return_counts=True)
+            pairs = zip(ends.tolist(), sizes.tolist(), strict=True)
+            geounits |= {(level, end): size for end, size in pairs}
     names = plan.spine.levels
     attributes = [attribute.name for attribute in plan.schema.attributes]
     strategy = plan.strategy

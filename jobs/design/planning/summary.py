@@ -46,7 +46,7 @@ from jobs.pipeline.documents.manifest import (
     StratumStatements,
     attacks_of,
 )
-from jobs.pipeline.plan import Plan, ordinary_ledger, planned_ledger, without_estimates
+from jobs.pipeline.plan import Plan, planned_ledger, without_estimates
 from jobs.pipeline.release.statements import (
     budget_rows,
     exact_queries,
@@ -244,7 +244,7 @@ def budget_summary(
       BudgetError: `losses` is set, and a query is no partition or its noise has too many values.
     """
     plan, privacy = product.plan, privacy_statement(product.plan, source)
-    ledger = ordinary_ledger(plan) if ledger is None else ledger
+    ledger = planned_ledger(plan, None) if ledger is None else ledger
     return PlanSummary(
         name=product.title,
         records=product.name,

@@ -207,21 +207,12 @@ class Draws:
             decide(read_journal(self.account))
 
     def _refuse(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        part: str,
-        known: Sequence[str],
-        *,
-        moved: bool,
+        self, lines: Sequence[Mapping[str, Any]], part: str, known: Sequence[str], *, moved: bool
     ) -> None:
         reservation, draws = self.reservation, self._of(lines, part)
         where = f"{self.folder}, {reservation.product}, part {part}"
-        reservations = [
-            c for c in reservations_among(self.account, lines) if c.run == reservation.run
-        ]
-        if not any(
-            (c.product, c.grant) == (reservation.product, reservation.grant) for c in reservations
-        ):
+        claimed = {(c.run, c.product, c.grant) for c in reservations_among(self.account, lines)}
+        if (reservation.run, reservation.product, reservation.grant) not in claimed:
             self._unknown()
         measured = _measured(draws)
         if measured is not None:

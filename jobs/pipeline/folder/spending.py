@@ -247,11 +247,10 @@ def spending_of(resolved: Resolved, product: Product, identity: str | None = Non
         identity = remembered_run(folder)
     parts = []
     for level in plan.levels:
-        name = level.name
-        parts.append(Part(name, release.measurements(name), (level.index, 0)))
+        parts.append(Part(level.name, release.measurements(level.name), (level.index, 0)))
         if level.on_demand:
-            lazily = release.lazy_measurements(name)
-            parts.append(Part(name, lazily, (level.index, 1), is_on_demand=True))
+            dataset = release.lazy_measurements(level.name)
+            parts.append(Part(level.name, dataset, (level.index, 1), is_on_demand=True))
     return Spending(
         reservation=reservation_of(resolved, product, identity),
         account=account_of(resolved.config) if plan.spends else None,

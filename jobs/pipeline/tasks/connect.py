@@ -165,7 +165,7 @@ class _Shown:
     def take(self, report: TaskReport) -> None:
         """Add the report of a task."""
         self._started = max(self._started, report.index + 1)
-        self._look([report])
+        self._step.look([report], self._started, time.monotonic(), self._finished)
 
     def __call__(
         self, stages: Iterable[Any] | None = None, inflight_tasks: int = 0, **_: object
@@ -174,10 +174,7 @@ class _Shown:
         done = sum(stage.num_completed_tasks for stage in stages or ())
         self._finished = max(self._finished, self._before + done)
         self._started = max(self._started, self._finished + inflight_tasks)
-        self._look([])
-
-    def _look(self, reports: list[TaskReport]) -> None:
-        self._step.look(reports, self._started, time.monotonic(), self._finished)
+        self._step.look([], self._started, time.monotonic(), self._finished)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class EventLog:
         self._every = every_seconds
         self._next = time.monotonic()
         self._text = b""
-        self._is_behind = self._is_begun = self._is_told = False
+        self._is_behind = self._is_begun = self._is_reported = False
         if not isinstance(place, Path) or place.is_file():  # not a terminal or pipe
             refuse_foreign(place, _START, _KIND)
         if not isinstance(place, Path):
@@ -67,27 +67,22 @@ class EventLog:
           OutputError: The first line cannot be written.
         """
         try:
-            self._add(line.encode() + b"\n", last=last)
+            if isinstance(self._place, Path):
+                with os.fdopen(os.open(self._place, _APPEND, OWNER_ONLY), "ab") as handle:
+                    handle.write(line.encode() + b"\n")
+            else:
+                self._text += line.encode() + b"\n"
+                self._is_behind = True
+                if last or time.monotonic() >= self._next:
+                    self._write()
         except OSError as error:
+            what = "cannot be written"
             if not self._is_begun:
-                raise OutputError(
-                    str(self._place), "cannot be written", got=error.strerror
-                ) from None
-            if not self._is_told:
-                self._is_told = True
-                what = "cannot be written; the run goes on"
-                self._tell(f"log {self._place} {what}: {error.strerror}")
+                raise OutputError(str(self._place), what, got=error.strerror) from None
+            if not self._is_reported:
+                self._is_reported = True
+                self._tell(f"log {self._place} {what}; the run goes on: {error.strerror}")
         self._is_begun = True
-
-    def _add(self, line: bytes, *, last: bool) -> None:
-        if isinstance(self._place, Path):
-            with os.fdopen(os.open(self._place, _APPEND, OWNER_ONLY), "ab") as handle:
-                handle.write(line)
-            return
-        self._text += line
-        self._is_behind = True
-        if last or time.monotonic() >= self._next:
-            self._write()
 
     def _write(self) -> None:
         """Write a stored log."""
