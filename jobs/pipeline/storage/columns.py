@@ -137,8 +137,8 @@ def packed(values: npt.NDArray[np.integer], offsets: IntArray) -> list[pa.Array 
     ends = np.searchsorted(far, offsets)
     return [
         pa.array(np.full(len(offsets) - 1, width, np.int8)),
-        _binary(narrow, offsets),
-        _binary(flat[far].astype("<i8"), ends),
+        byte_rows(narrow, offsets),
+        byte_rows(flat[far].astype("<i8"), ends),
     ]
 
 
@@ -209,7 +209,7 @@ def _least(width: int) -> int:
     return -(1 << (8 * width - 1))
 
 
-def _binary(values: npt.NDArray[np.integer], offsets: IntArray) -> pa.ChunkedArray:
+def byte_rows(values: npt.NDArray[np.number], offsets: IntArray) -> pa.ChunkedArray:
     """View rows of numbers as bytes, without copying.
 
     Raises:

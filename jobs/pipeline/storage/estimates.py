@@ -23,7 +23,15 @@ from das.queries.query import Query
 from das.tree.coordinates import Coordinates
 from das.tree.intervals import central_intervals, normal_factor
 from das.tree.passes import Moments
-from jobs.pipeline.storage.columns import flattened, lengths, lists, ragged_lists, repeated, texts
+from jobs.pipeline.storage.columns import (
+    byte_rows,
+    flattened,
+    lengths,
+    lists,
+    ragged_lists,
+    repeated,
+    texts,
+)
 from jobs.pipeline.storage.dataset import LAST, Dataset, PartFile, PartWriter, RangeReader
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.place import Place
@@ -98,15 +106,12 @@ def _moments_table(
     )
 
 
-def _value_bytes(values: FloatArray, *, single: bool) -> pa.Array:
+def _value_bytes(values: FloatArray, *, single: bool) -> pa.Array | pa.ChunkedArray:
     """Encode rows of floats in 8 bytes each, or in 4 if `single` and the row is small."""
     small = single & (np.abs(values).max(axis=1, initial=0) < _SINGLE_BELOW)
     if not small.any() or small.all():
         numbers = np.ascontiguousarray(values, "<f4" if small.any() else "<f8")
-        size = values.shape[1] * numbers.itemsize
-        ends = (size * np.arange(len(values) + 1)).astype(np.int32)
-        buffers = [None, pa.py_buffer(ends), pa.py_buffer(numbers)]
-        return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+        return byte_rows(numbers.ravel(), values.shape[1] * np.arange(len(values) + 1))
     rows = [
         row.astype("<f4" if is_small else "<f8").tobytes()
         for row, is_small in zip(values, small.tolist(), strict=True)
