@@ -262,7 +262,7 @@ class Plan:
     def facts(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON facts
         """Return the facts about the plan that every dataset records, and more facts."""
         known = {"configuration_digest": self.digest, "not_for_release": self.not_for_release}
-        return {**known, **more}
+        return known | more
 
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
         """Return queries and exact noise of geounits whose chain spans geolevels first..last.

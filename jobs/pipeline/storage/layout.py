@@ -330,7 +330,16 @@ def solutions_of(out: Place) -> list[str]:
 
 @dataclass(frozen=True)
 class EstimateLayout:
-    """Places of the datasets of the estimate stage."""
+    """Places of the datasets of the estimate stage.
+
+    Methods that take a geolevel return the dataset of that geolevel.
+
+    Attributes:
+      root: Folder of the estimates.
+      subtree: Messages up the tree: estimates from the subtree.
+      whole: Estimates from all answers of the tree.
+      tables: Tables of estimates.
+    """
 
     root: Place
 
@@ -339,17 +348,12 @@ class EstimateLayout:
         """Return the layout within a release."""
         return cls(release.root / "estimates")
 
-    def subtree(self, geolevel: str) -> Place:
-        """Return the dataset of messages up the tree: estimates from the subtree."""
-        return self.root / "subtree" / f"level={geolevel}"
+    def _dataset(self, kind: str, geolevel: str) -> Place:
+        return self.root / kind / f"level={geolevel}"
 
-    def whole(self, geolevel: str) -> Place:
-        """Return the dataset of estimates from all answers of the tree."""
-        return self.root / "whole" / f"level={geolevel}"
-
-    def tables(self, geolevel: str) -> Place:
-        """Return the dataset of tables of estimates."""
-        return self.root / "tables" / f"level={geolevel}"
+    subtree = partialmethod(_dataset, "subtree")
+    whole = partialmethod(_dataset, "whole")
+    tables = partialmethod(_dataset, "tables")
 
 
 @dataclass(frozen=True)
