@@ -92,8 +92,8 @@ def open_survey(
         plan_chunks(table_of(plan))
     with open_folder(
         owner_of(plan), lambda run: [spending_of(plan, run)], reporter, moved=moved
-    ) as folder:
-        spending = spending_of(plan, folder.identity)
+    ) as (identity, _):
+        spending = spending_of(plan, identity)
         refuse_lost([spending])
         refuse_other_draws([spending])
         yield SurveyJob(plan, spending, reporter)

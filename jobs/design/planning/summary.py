@@ -38,7 +38,7 @@ from jobs.pipeline.documents.manifest import (
     StratumStatements,
     attacks_of,
 )
-from jobs.pipeline.plan import Plan, ordinary_ledger, planned_ledger, without_estimates
+from jobs.pipeline.plan import Plan, planned_ledger, without_estimates
 from jobs.pipeline.release.statements import (
     budget_rows,
     exact_queries,
@@ -236,7 +236,7 @@ def budget_summary(
       BudgetError: `losses` is set, and a query is no partition or its noise has too many values.
     """
     plan, privacy = product.plan, privacy_statement(product.plan, source)
-    ledger = ordinary_ledger(plan) if ledger is None else ledger
+    ledger = planned_ledger(plan, None) if ledger is None else ledger
     unknown = without_estimates(plan, product.tabulated.values()) if plan.on_demand else None
     return PlanSummary(
         name=product.title,

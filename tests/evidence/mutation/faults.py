@@ -1451,7 +1451,7 @@ FAULTS = (
     Fault(
         "grants for added records count a changed one as much",
         ACCOUNT,
-        "Budget(one.changed_record, one.budget.delta, Neighbors.BOUNDED, one.budget.definition)",
+        "Budget(grant.changed_record, grant.budget.delta, Neighbors.BOUNDED, grant.budget.definition)",
         "Budget(one.budget.total, one.budget.delta, Neighbors.BOUNDED, one.budget.definition)",
         (
             ACCOUNT_UNIT
@@ -1488,14 +1488,14 @@ FAULTS = (
     Fault(
         "a grant can be spent by every run",
         ACCOUNT,
-        "        if one.run != reservation.run:",
+        "        if grant.run != reservation.run:",
         "        if False:",
         (ACCOUNT_UNIT + "test_another_run_needs_another_grant[disk]",),
     ),
     Fault(
         "a run may change the neighbors of its grant",
         ACCOUNT,
-        "        if one.budget != reservation.budget:",
+        "        if grant.budget != reservation.budget:",
         "        if one.budget.total != reservation.budget.total:",
         (ACCOUNT_UNIT + "test_the_same_run_may_not_change_its_budget[disk]",),
     ),
@@ -1512,7 +1512,7 @@ FAULTS = (
     Fault(
         "a second account of the same data is not found",
         ACCOUNT,
-        "if one.input is not None and is_keyed(one.input, digest):",
+        "if spent.input is not None and is_keyed(spent.input, digest):",
         "if False:",
         (ACCOUNT_UNIT + "test_a_second_account_for_the_same_data_is_refused",),
     ),
@@ -1526,7 +1526,7 @@ FAULTS = (
     Fault(
         "any account beside an input is that of all",
         ACCOUNT,
-        "if len(found) == 1 and found == around and all(paths == found for paths in near):",
+        "if len(accounts) == 1 and accounts == around and all(paths == accounts for paths in near):",
         "if len(found) == 1:",
         (ACCOUNT_UNIT + "TestDefault::test_of_a_folder_with_accounts_of_its_files_must_be_named",),
     ),
