@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobs.pipeline.documents.document import read_document
 from jobs.pipeline.report import text
 from jobs.pipeline.report.internal import CONFIDENTIAL, definitions_section
 from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
 from jobs.pipeline.report.table import Cell, Column, Table, bars, labels, names, numbers
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, origin
+from jobs.pipeline.storage.layout import (
+    ConfidentialLayout,
+    ReleaseLayout,
+    Roots,
+    confidential_layout,
+    release_folder,
+)
 from jobs.pipeline.storage.place import Place
 from jobs.survey.documents import (
     GroupErrors,
@@ -25,25 +33,47 @@ from jobs.survey.report.public import (
     shower,
     survey_budget_section,
     survey_tiles,
+    write_public_page,
 )
 
 _SHARE = "|error| / |truth|"
 _SUMMARY = "Errors of released means and microdata against the data, by group."
 
 
-def write_survey_evaluation(
-    release: SurveyRelease, evaluation: SurveyEvaluation, out: Place
-) -> None:
-    """Write the internal report as one HTML file that only its owner can read.
+def write_pages(roots: Roots, solution: str | None, to: Place | None = None) -> list[Place]:
+    """Write the reports of a run or of a further solution again.
 
     Args:
-      release: The release.
-      evaluation: Comparison of the release with the data.
-      out: The file; replaced atomically.
+      roots: Folders of the run.
+      solution: Name of the further solution; None: the release.
+      to: Folder for the public report, which is then the only one; default: the release.
+
+    Returns:
+      The files; after an evaluation the confidential report comes first.
 
     Raises:
-      OutputError: The file cannot be written.
+      OutputError: The release is not finalized, or a report cannot be written.
     """
+    made = ReleaseLayout(release_folder(roots.out, solution))
+    confidential = confidential_layout(roots, solution)
+    is_evaluated = to is None and confidential.evaluation.exists()
+    internal = [write_internal_page(made, confidential)] if is_evaluated else []
+    return [*internal, write_public_page(made, to)]
+
+
+def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -> Place:
+    """Write the confidential report of the evaluation, as a file that only its owner can read.
+
+    Returns:
+      The file.
+
+    Raises:
+      OutputError: The release is not finalized or not evaluated, or the report cannot be written.
+    """
+    evaluation = read_document(
+        SurveyEvaluation, confidential.evaluation, remedy="run `das evaluate`"
+    )
+    release = SurveyRelease.read(made)
     manifest = release.manifest
     page = Page(
         "Internal evaluation of a survey",
@@ -63,7 +93,8 @@ def write_survey_evaluation(
         ],
         "records",
     )
-    write_report(page, out)
+    write_report(page, confidential.report)
+    return confidential.report
 
 
 def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:

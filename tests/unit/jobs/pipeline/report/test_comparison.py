@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.pipeline.documents.evaluation import Evaluation
-from jobs.pipeline.report.comparison import (
+from jobs.pipeline.report.internal import (
     Comparison,
     bias_section,
     bias_table,
