@@ -38,11 +38,11 @@ from jobs.survey.documents import (
     MeasuredPart,
     ReleasedMean,
     ReleasedTable,
-    StratumMean,
     SurveyManifest,
     SurveyTables,
     read_survey_manifest,
 )
+from jobs.survey.plan import TOTAL
 from jobs.survey.results import read_results
 
 _MOST_TILES = 3  # means among the headline numbers
@@ -187,7 +187,7 @@ def survey_budget_table(manifest: SurveyManifest) -> Table:
 def _exact(manifest: SurveyManifest) -> list[str]:
     """Name the exact marginals of the release, other than the number of records."""
     marginals = exact_marginals(manifest)
-    return [f"{words(one)} (table {words(table)})" for one, table in marginals if one != "total"]
+    return [f"{words(name)} (table {words(table)})" for name, table in marginals if name != TOTAL]
 
 
 def _microdata_section(manifest: SurveyManifest) -> Section:
@@ -460,15 +460,14 @@ def mean_figures(
       mean: The released means.
       truth: True means by stratum, for the internal report.
     """
-    rows = with_strata(mean)
+    rows = mean.rows
     if len(rows) == 1:
         return []
     # With many strata only the largest are drawn, in their order.
     large = sorted(rows[1:], key=lambda row: -row.size)[:MOST_DRAWN]
     drawn = [rows[0], *(row for row in rows[1:] if row in large)]
-    true = truth or {}
     spans = [
-        Span(words(row.stratum), row.low, row.mean, row.high, true.get(row.stratum))
+        Span(words(row.stratum), row.low, row.mean, row.high, (truth or {}).get(row.stratum))
         for row in drawn
     ]
     title = f"Mean of {words(mean.attribute)}"
@@ -484,11 +483,6 @@ def mean_figures(
     return [Figure(f"mean-{index}", span_rows(f"mean-{index}", title, spans), caption, legend)]
 
 
-def with_strata(mean: ReleasedMean) -> list[StratumMean]:
-    """Return the mean of all records, and the means of strata if there are any."""
-    return [mean.everybody, *(mean.means if mean.strata else ())]
-
-
 def shower(mean: ReleasedMean) -> Show:
     """Return a formatter for the numbers of a statistic, with the same decimals in all rows."""
     size = max(abs(row.mean) for row in (mean.everybody, *mean.means))
@@ -501,7 +495,7 @@ def shower(mean: ReleasedMean) -> Show:
 
 
 def _means_table(index: int, mean: ReleasedMean) -> Table:
-    show, rows = shower(mean), with_strata(mean)
+    show, rows = shower(mean), mean.rows
     columns = [
         labels("Stratum", (row.stratum for row in rows)),
         numbers("Weight", (text.ratio(row.weight) for row in rows), text.fine_percent, "public"),
