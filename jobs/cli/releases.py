@@ -140,7 +140,8 @@ def _write_reports(out: Place, to: Path | None, solution: str | None) -> None:
     from jobs.pipeline.storage.files import understanding
     from jobs.pipeline.storage.layout import ReleaseLayout, Roots, is_release, release_folder
     from jobs.survey.folder import is_survey_folder
-    from jobs.survey.reports import write_pages, write_public_page
+    from jobs.survey.report.internal import write_pages
+    from jobs.survey.report.public import write_public_page
 
     alone = is_release(out) and solution is None
     roots = Roots.of(out) if alone else remembered_roots(out)

@@ -39,7 +39,8 @@ from jobs.survey.folder import (
 from jobs.survey.manifest import finalize_survey, is_made
 from jobs.survey.measurements import read_answers
 from jobs.survey.plan import SurveyPlan
-from jobs.survey.reports import write_internal_page, write_public_page
+from jobs.survey.report.internal import write_internal_page
+from jobs.survey.report.public import write_public_page
 from jobs.survey.results import (
     draw_microdata,
     released_means,

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from jobs.pipeline.documents.document import read_document
 from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.documents.intervals import read_intervals
-from jobs.pipeline.documents.manifest import (
-    CensusManifest,
-    Manifest,
-    read_manifest,
-    read_release,
-)
+from jobs.pipeline.documents.manifest import CensusManifest, Manifest, read_manifest, read_release
 from jobs.pipeline.documents.summary import read_summary
 from jobs.pipeline.report.datasets import with_shared
 from jobs.pipeline.storage.files import refuse_foreign

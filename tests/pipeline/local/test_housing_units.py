@@ -18,7 +18,7 @@ from jobs.cli.main import app
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.documents.document import adapter
 from jobs.pipeline.documents.evaluation import Evaluation
-from jobs.pipeline.report.comparison import households_section
+from jobs.pipeline.report.internal import households_section
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.in_process import execute

@@ -1335,7 +1335,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/confidential/stages.py", "remove the run folder"): DAMAGED,
     ("jobs/pipeline/release/manifest.py", "use `das run RUN --only measure`"): DAMAGED,
     ("jobs/pipeline/report/finished.py", "run `das evaluate`"): DAMAGED,
-    ("jobs/survey/reports.py", "run `das evaluate`"): DAMAGED,
+    ("jobs/survey/report/internal.py", "run `das evaluate`"): DAMAGED,
     ("jobs/pipeline/documents/document.py", "use the version that wrote it"):
         NotTried("needs another version of this program"),
     ("jobs/pipeline/documents/statistics.py", "remove it; then go on with `das run OUT`"):
