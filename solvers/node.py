@@ -12,11 +12,11 @@ from das.errors import InfeasibleError, RuntimeSetupError, SchemaError, SolverEr
 from das.mechanisms.mechanism import Continuous
 from solvers.backends.registry import least_squares, mixed_integer
 from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
+from solvers.constraints import contradiction
 from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.blocks import Fixed, extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
-from solvers.least_squares.feasibility import contradiction
 from solvers.least_squares.passes import count_in_passes, solve_in_passes
 from solvers.least_squares.solve import solve_by_supports
 from solvers.objectives.in_node import OBJECTIVES
@@ -45,7 +45,7 @@ _COUPLED_BLOCK = 20
 # they take longer at any coupling. Time over that of dual ascent: 0.59 at 270,000 (12 x 150,
 # redistricting data), 4 at 2 million (10 x 449, the 1940 shape), 70 at 265 million (59 x 2,118).
 _MOST_FACTORISED = 500_000
-_NEARLY = 1e-6  # relative; see `feasibility`
+_NEARLY = 1e-6  # relative; see `constraints.contradiction`
 _LARGE_BLOCK = 1_000  # cells of a block whose factorization takes longer than matrix-free steps
 
 

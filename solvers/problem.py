@@ -36,7 +36,7 @@ class LeastSquaresTerm:
         cells are left out, since no solution changes them.
       answers: float64[C, m].
       weights: float64[C], inverse variance of the noise of each child; 0 if not measured there.
-      query: The query over the whole schema, if known; `kronecker.Information` uses it.
+      query: The query over the whole schema, if known; `projected.Information` uses it.
     """
 
     groups: IntArray

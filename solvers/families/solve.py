@@ -17,10 +17,10 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import VerificationError
-from solvers.least_squares import active_set, arrays
+from solvers.least_squares import arrays
 from solvers.least_squares.blocks import ALIKE, PENALTY
 from solvers.least_squares.machine_code import FAMILIES, kernels
-from solvers.least_squares.solve import OVERSHOOT
+from solvers.least_squares.solve import MOST_STEPS, OVERSHOOT, STALE_STEPS
 
 # Defaults, not measured.
 MOST_CELLS = 200  # live cells of a node; larger nodes are divided into blocks
@@ -272,8 +272,9 @@ def _iterate(
         penalty,
     )
     guess = arrays.Guess(support, np.zeros((C, 0), np.int64))
-    limits = active_set.MOST_STEPS, active_set.STALE_STEPS
-    _, steps = code.active_set(tuple(guess), tuple(point), tuple(problem), tolerance, *limits)
+    _, steps = code.active_set(
+        tuple(guess), tuple(point), tuple(problem), tolerance, MOST_STEPS, STALE_STEPS
+    )
     return point.x, point.coupling, point.sums[0] if m else no_rows, int(steps)
 
 

@@ -6,7 +6,7 @@ finest partition that all of them refine. The others, outside, have few groups. 
     G_c / d_c = H_c = blockdiag(H_c1, ..., H_cB) + F_c' F_c ,
 
 with F_c of few rows. Eliminating the blocks, and within a block the coupling of the children, is
-cheap and leaves a system of the outside rows of all children (see `elimination`). The division into
+cheap and leaves a system of the outside rows of all children (see `interior_point.Elimination`). The division into
 inside and outside has the least estimated cost. With everything inside there is one block; with
 everything outside every cell is a block.
 """

@@ -18,15 +18,15 @@ from das.tree.model import GeolevelTerms, precision
 from das.tree.passes import Evidence, Moments, gather_evidence, pass_down, pass_up, sum_below
 from das.tree.targets import SubtreeTargets, subtree_targets
 from invariants.linear import LinearRow
+from invariants.zeros import StructuralZeros
 from jobs.pipeline.plan import Plan, plan_terms
 from jobs.pipeline.release.implied import BatchLimits, read_limits
 from jobs.pipeline.release.problems import Support
-from jobs.pipeline.release.support import read_support
 from jobs.pipeline.storage.answers import DrawnAnswers, answers_reader, read_answers, read_drawn
 from jobs.pipeline.storage.dataset import Dataset, RangeReader
 from jobs.pipeline.storage.estimates import read_moments
 from jobs.pipeline.storage.geography import read_geography
-from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.histograms import read_counts, sparse_arrays
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Batch, cut_groups
@@ -295,3 +295,39 @@ def range_evidence(
         kind=np.array([position[end] for end in ends], np.int64),
         add_up=group_sums,
     )
+
+
+def live_answers(
+    query: Query, positions: IntArray, zeros: StructuralZeros | None
+) -> tuple[IntArray, IntArray]:
+    """Select answers of a partition query that count a cell other than structural zeros.
+
+    Args:
+      query: The query.
+      positions: int64[p], positions of answers, ascending.
+      zeros: Structural zeros; None if there are none.
+
+    Returns:
+      int64[k] of the positions, and int64[k], one possible cell of each; memory is O(p).
+    """
+    if zeros is None:
+        return positions, query.first_cells(positions)
+    cells = zeros.first_outside(query, positions)
+    return positions[cells >= 0], cells[cells >= 0]
+
+
+def read_support(plan: Plan, release: ReleaseLayout) -> Support:
+    """Read the published support of the root.
+
+    Raises:
+      OutputError: The support is not published.
+    """
+    dataset, query = Dataset.open(release.support(plan.levels[0].name)), plan.support[-1]
+    rows = [dataset.read(part.low, part.high) for part in dataset.parts if part.rows]
+    positions, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if rows:
+        _, _, positions, counts = sparse_arrays(rows[0])
+    cells = query.cells_of(positions)
+    if plan.limits.zeros is not None:
+        cells = cells[~plan.limits.zeros.holds(cells)]
+    return Support(cells, (query, counts[None]))

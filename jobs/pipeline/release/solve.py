@@ -46,7 +46,7 @@ from jobs.pipeline.release.covariate import (
     tally,
     with_expected,
 )
-from jobs.pipeline.release.level import LevelReader
+from jobs.pipeline.release.level import LevelReader, live_answers
 from jobs.pipeline.release.moves import Contradicted, MoveRules, carry_up, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
 from jobs.pipeline.release.problems import (
@@ -66,7 +66,6 @@ from jobs.pipeline.release.problems import (
     questions_of,
     tally_children,
 )
-from jobs.pipeline.release.support import live_answers
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.pipeline.storage.layout import ReleaseLayout
