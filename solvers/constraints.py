@@ -14,8 +14,7 @@ import scipy.sparse as sp
 
 from das.arrays import FloatArray, IntArray
 from invariants.leaves import Leaves
-from solvers.least_squares.blocks import Fixed
-from solvers.problem import NO_LIMIT, NodeProblem, RowsTerm
+from solvers.problem import NO_LIMIT, Fixed, NodeProblem, RowsTerm
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +74,7 @@ def linear_rows(rows: RowsTerm) -> SparseRows:
     )
 
 
-def of_node(
-    problem: NodeProblem, fixed: tuple[tuple[IntArray, FloatArray], ...] = ()
-) -> Iterator[SparseRows]:
+def of_node(problem: NodeProblem, fixed: Fixed = ()) -> Iterator[SparseRows]:
     """Yield all constraints of a node except nonnegativity and leaves.
 
     Args:
@@ -95,32 +92,14 @@ def of_node(
         yield linear_rows(rows)
 
 
-@dataclass(frozen=True, eq=False)
-class LeafRows:
-    """Rows on the persons of t types in the R patterns of leaves below one child.
+def leaf_rows(leaves: Leaves) -> tuple[sp.csr_array, sp.csr_array]:
+    """Return the rows on the persons of t types in the R patterns of leaves below one child.
 
-    Attributes:
-      by_type: Sparse, [t, R t], sums of each type.
-      by_pattern: Sparse, [R, R t], sums of each pattern.
-      low: float64[R], fewest persons of a pattern.
-      high: float64[R], most persons of a pattern.
+    Returns:
+      Sparse [t, R t], sums of each type, and sparse [R, R t], sums of each pattern.
     """
-
-    by_type: sp.csr_array
-    by_pattern: sp.csr_array
-    low: FloatArray
-    high: FloatArray
-
-
-def leaf_rows(leaves: Leaves) -> LeafRows:
-    """Return the rows of the leaves below one child."""
     R, t = leaves.least.shape
-    return LeafRows(
-        sum_of_children(R, t),
-        every_child(R, sp.csr_array(np.ones((1, t)))),
-        limits(leaves.low),
-        limits(leaves.high),
-    )
+    return sum_of_children(R, t), every_child(R, sp.csr_array(np.ones((1, t))))
 
 
 _SLACK = 1e-6  # relative: sums fixed by earlier passes have the residual of their certificate

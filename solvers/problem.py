@@ -95,6 +95,8 @@ class KroneckerTerm:
 
 
 Term = LeastSquaresTerm | GeneralTerm | KroneckerTerm
+Fixed = tuple[tuple[IntArray, FloatArray], ...]
+"""Further given partition sums, as groups int64[k] and targets float64[C, m]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,3 +301,10 @@ def coarsening(fine: IntArray, coarse: IntArray) -> IntArray | None:
     index = np.zeros(int(fine.max(initial=-1)) + 1, np.int64)
     index[fine] = coarse
     return index if np.array_equal(index[fine], coarse) else None
+
+
+def is_constant(row: FloatArray, groups: IntArray) -> bool:
+    """Return whether a row has equal coefficients float64[k] for all cells of each group."""
+    first = np.zeros(int(groups.max(initial=-1)) + 1)
+    first[groups] = row
+    return np.array_equal(first[groups], row)

@@ -7,8 +7,7 @@ import numpy as np
 
 from das.errors import RuntimeSetupError, SolverError
 from solvers.backends.quadratic_program import estimate, quadratic_program
-from solvers.least_squares.blocks import Fixed
-from solvers.problem import Estimate, NodeProblem
+from solvers.problem import Estimate, Fixed, NodeProblem
 from solvers.rounding.mixed_integer import MixedIntegerProgram, MixedIntegerSolution, Outcome
 
 

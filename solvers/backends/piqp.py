@@ -7,8 +7,7 @@ import piqp
 import scipy.sparse as sp
 
 from solvers.backends.quadratic_program import estimate, quadratic_program
-from solvers.least_squares.blocks import Fixed
-from solvers.problem import Estimate, NodeProblem
+from solvers.problem import Estimate, Fixed, NodeProblem
 
 
 def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:

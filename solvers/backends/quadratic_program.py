@@ -12,10 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import FloatArray
 from solvers.constraints import every_child, of_node, sums_of_groups
 from solvers.least_squares.certificate import Conditions, Rows, judge
-from solvers.problem import Certificate, Estimate, LeastSquaresTerm, NodeProblem, Status
+from solvers.problem import Certificate, Estimate, Fixed, LeastSquaresTerm, NodeProblem, Status
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +41,7 @@ class QuadraticProgram:
     floor: FloatArray
 
 
-def quadratic_program(
-    problem: NodeProblem, fixed: tuple[tuple[IntArray, FloatArray], ...] = ()
-) -> QuadraticProgram:
+def quadratic_program(problem: NodeProblem, fixed: Fixed = ()) -> QuadraticProgram:
     """Write the continuous stage of a node as a quadratic program.
 
     Args:

@@ -25,17 +25,18 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
 from solvers.constraints import limits
-from solvers.least_squares.blocks import Fixed
 from solvers.least_squares.certificate import Conditions, Rows, judge
 from solvers.least_squares.machine_code import DUAL_ASCENT, Fields, kernels
 from solvers.problem import (
     Certificate,
     Estimate,
+    Fixed,
     LeastSquaresTerm,
     NodeProblem,
     Status,
     coarsening,
     group_sums,
+    is_constant,
 )
 
 # Damping of given sums, over the variance of a cell. Many given sums contradict each other on most
@@ -247,13 +248,6 @@ def _refines(fine: Layer, coarse: Layer) -> bool:
     return coarsening(fine.groups, coarse.groups) is not None
 
 
-def _is_constant(row: FloatArray, groups: IntArray) -> bool:
-    """Return whether a row has equal coefficients for all cells of each group."""
-    of_groups = np.zeros(int(groups.max()) + 1)
-    of_groups[groups] = row
-    return np.array_equal(of_groups[groups], row)
-
-
 def solve_compiled(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate | None:
     """Solve the continuous stage of a node with many live cells by dual ascent.
 
@@ -307,7 +301,10 @@ def _ascend(
         is_last = stiffness == 1.0
         limit = most if is_last else min(most, _ROUGH_STEPS)
         unit = q.unit * stiffness
-        field = _field(q, np.split(u, ends[1:], axis=1)[:-1], stiffness)
+        # At the start (w d + sum_q Q_q' u_q) / (w stiffness); the kernel adds the multipliers.
+        pushed = q.spread(np.split(u, ends[1:], axis=1)[:-1], np.zeros((C, k)))
+        moved = (q.base + pushed / q.unit[:, None]) / stiffness
+        field = np.where(q.base <= FORBIDDEN, q.base, moved)
         more = code.dual_ascent(
             (
                 field,
@@ -338,16 +335,6 @@ def _stiffnesses(q: Lifted) -> tuple[float, ...]:
         return (1.0,)
     is_noisy = 1 / float(np.median(q.unit)) > (_NOISE * float(q.parent.mean())) ** 2
     return (*_STIFFER, 1.0) if is_noisy else (1.0,)
-
-
-def _field(q: Lifted, u: list[FloatArray], stiffness: float) -> FloatArray:
-    """Compute the field at the start of dual ascent: (w d + sum_q Q_q' u_q) / (w stiffness).
-
-    `kernels.dual_ascent` updates it with the multipliers. The result is float64[C, k].
-    """
-    pushed = q.spread(u, np.zeros(q.base.shape))
-    moved = (q.base + pushed / q.unit[:, None]) / stiffness
-    return np.where(q.base <= FORBIDDEN, q.base, moved)
 
 
 def _in_arrays(q: Lifted, unit: FloatArray, ends: IntArray) -> Fields:
@@ -384,7 +371,7 @@ def _roles(q: Lifted) -> Fields | None:
     for number, layer in enumerate(q.layers):
         if not all(_refines(layer, other) for other in q.layers[number + 1 :]):
             break
-        if not all(_is_constant(row, layer.groups) for row in q.rows):
+        if not all(is_constant(row, layer.groups) for row in q.rows):
             break
         chain.append(number)
         base = layer.groups

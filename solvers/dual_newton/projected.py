@@ -1,9 +1,9 @@
 """Projected steps: the continuous stage for large nodes with general queries, without matrices.
 
-Every step guesses which cells are positive, as in `least_squares.solve`. It minimises on them by projected
-conjugate gradients, without cells that turn negative, and moves towards the minimum while the
-objective falls. If the objective does not fall, a step among the positive cells and one along the
-projected gradient are taken instead, so that the method converges from everywhere. The feasible
+Every step guesses which cells are positive, as in `least_squares.solve`. It minimises on them by
+projected conjugate gradients, without cells that turn negative, and moves towards the minimum while
+the objective falls. If the objective does not fall, a step among the positive cells and one along
+the projected gradient are taken instead, so that the method converges from everywhere. The feasible
 sets are simplices: x >= 0 with sum_c x_c = p, or at the root with the finest given sums. Other
 given sums are imposed by the method of multipliers; their squares are part of the matrix.
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -29,11 +28,12 @@ from das.errors import SolverError
 from das.queries.query import Query
 from das.tree.coordinates import Coordinates, Matrices, along
 from das.tree.model import gram_matrices
-from solvers.least_squares.blocks import FLAT, Equality, Fixed, given_sums
+from solvers.least_squares.blocks import FLAT, Equality, given_sums, not_full_rank
 from solvers.least_squares.certificate import Conditions, judge
 from solvers.problem import (
     Certificate,
     Estimate,
+    Fixed,
     KroneckerTerm,
     LeastSquaresTerm,
     NodeProblem,
@@ -58,7 +58,7 @@ _GIVEN = 1e3  # curvature of a given sum over the mean curvature of its cells
 
 
 class Information:
-    """Matrices G_c + sum_e gamma_ce E_e'E_e of all children of a node, applied without storing them.
+    """Matrices G_c + sum_e gamma_ce E_e'E_e of all children, applied without storing them.
 
     Every measured query is a product of one matrix per attribute, so sum_q w_q Q_q'Q_q splits into
     small matrices on the orthogonal components of `das.tree.components`, whatever the number of
@@ -115,7 +115,7 @@ class Information:
             self._plain += zip((e.groups for e in equalities), self.given_weights, strict=True)
             detailed = [t.weights for t in partitions if t.answers.shape[1] == k]
             self.least = np.sum([np.zeros(C), *detailed], axis=0)
-            self._refuse_flat(problem, self.least <= 0)
+            _refuse_flat(problem, self.least <= 0)
             return
         queries = {id(e.groups): e.query for e in problem.exact}
         named = [(term.query, term.weights) for term in general]
@@ -137,7 +137,7 @@ class Information:
         values = [np.linalg.eigvalsh(matrices) for matrices in self._matrices]
         least = np.min([v[:, 0] for v in values], axis=0)
         most = np.max([v[:, -1] for v in values], axis=0)
-        self._refuse_flat(problem, (least <= FLAT * most)[self._pattern])
+        _refuse_flat(problem, (least <= FLAT * most)[self._pattern])
         self.least = least[self._pattern]
         self._sizes = [len(codes) for codes in self._coordinates.components.atoms]
         levels = np.unravel_index(cells, self._sizes)
@@ -147,16 +147,6 @@ class Information:
             self._prepare_sums(levels)
         else:
             self._prepare_tensor(levels)
-
-    @staticmethod
-    def _refuse_flat(problem: NodeProblem, flat: BoolArray) -> None:
-        if flat.any():
-            raise SolverError(
-                f"node {problem.geocode} ({problem.n_cells} live cells), child "
-                f"{int(np.flatnonzero(flat)[0])}",
-                "the measured and exact queries together do not have full column rank",
-                remedy="measure detailed, or a workload that contains it",
-            )
 
     def apply(self, x: FloatArray) -> FloatArray:
         """Multiply float64[C, k] by the matrices; returns float64[C, k]."""
@@ -262,6 +252,11 @@ def _mixed(
     return np.asarray(product.reshape(moved.shape).transpose(*np.argsort(axes), len(within)))
 
 
+def _refuse_flat(problem: NodeProblem, flat: BoolArray) -> None:
+    if flat.any():
+        raise not_full_rank(problem, int(np.flatnonzero(flat)[0]))
+
+
 @lru_cache(maxsize=64)
 def _components(queries: tuple[Query, ...]) -> tuple[Coordinates, Matrices]:
     """Return coordinates of queries and their squares; the same for all nodes of a geolevel."""
@@ -269,24 +264,20 @@ def _components(queries: tuple[Query, ...]) -> tuple[Coordinates, Matrices]:
     return coordinates, gram_matrices(coordinates, queries)
 
 
-@dataclass(frozen=True, eq=False)
-class _Point:
-    """Counts and multipliers; `sums` are those of the other given sums, float64[C, m] each."""
-
-    x: FloatArray
-    sums: tuple[FloatArray, ...]
-
-
 class _Node:
-    """Node problem in vectors over its cells."""
+    """Node problem in vectors over its cells.
+
+    Attributes:
+      apply: Computes G x, with the squares of the given sums.
+    """
 
     def __init__(self, problem: NodeProblem, fixed: Fixed) -> None:
         C, k = problem.n_children, problem.n_cells
         self.problem, self.fixed = problem, fixed
         every = given_sums(problem, fixed)
-        self.information = Information(problem, every)
-        self.unit = self.information.least
-        self.diagonal = self.information.diagonal
+        information = Information(problem, every)
+        self.apply = information.apply
+        self.unit, self.diagonal = information.least, information.diagonal
         self.linear = np.zeros((C, k))
         for term in problem.terms:
             if isinstance(term, LeastSquaresTerm):
@@ -294,12 +285,12 @@ class _Node:
             else:
                 self.linear += term.weights[:, None] * term.adjoint
         self.free = np.ones((C, k), np.bool_)
-        for e, weights in zip(every, self.information.given_weights, strict=True):
+        for e, weights in zip(every, information.given_weights, strict=True):
             self.linear += weights[:, None] * e.targets[:, e.groups]
             self.free &= e.targets[:, e.groups] > 0
         # The simplex of every count, and the sums of the simplices.
         self._simplex, self.totals = None, np.zeros(0)
-        self.given, self._weights = every, self.information.given_weights
+        self.given, self._weights = every, information.given_weights
         if problem.parent is not None:
             self._simplex = np.tile(np.arange(k), C)
             self.totals = problem.parent.astype(float)
@@ -307,10 +298,6 @@ class _Node:
             self._simplex, self.totals = every[0].groups, every[0].targets[0]
             self.given, self._weights = every[1:], self._weights[1:]
         self.iterations = 0
-
-    def apply(self, x: FloatArray) -> FloatArray:
-        """Compute G x, with the squares of the given sums."""
-        return self.information.apply(x)
 
     def totals_of(self, x: FloatArray) -> FloatArray:
         """Return the sums of every simplex; empty without."""
@@ -383,9 +370,9 @@ class _Node:
             out = out + mu[:, e.groups]
         return out
 
-    def raised(self, point: _Point) -> tuple[FloatArray, ...]:
+    def raised(self, x: FloatArray, sums: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
         """Return the multipliers of the other given sums after an update by their gaps."""
-        every = zip(point.sums, self._weights, self.gaps(point.x), strict=True)
+        every = zip(sums, self._weights, self.gaps(x), strict=True)
         return tuple(mu + w[:, None] * gap for mu, w, gap in every)
 
     def on_face(
@@ -448,7 +435,7 @@ def solve_projected(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     sums = tuple(np.zeros_like(e.targets) for e in node.given)
     x = node.project(node.linear / node.diagonal)
     image = node.apply(x)
-    best, certificate = _Point(x, sums), None
+    best, certificate = x, None
     forcing, steps = _LOOSE, 0
     while steps < _STEPS:
         steps += 1
@@ -470,23 +457,22 @@ def solve_projected(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
         off = float(np.abs(np.minimum(x, scaled)).max(initial=0.0)) / size
         missing = node.missing(x)
         if max(off, missing) <= _NEAR * tolerance:
-            after = certify(node, _Point(x, sums))
+            after = certify(node, x, sums)
             if certificate is None or after.residual < certificate.residual:
-                best, certificate = _Point(x, sums), after
+                best, certificate = x, after
             if after.residual <= tolerance:
                 break
         if off <= max(0.1 * missing, 0.1 * tolerance) and node.given:
-            sums = node.raised(_Point(x, sums))
+            sums = node.raised(x, sums)
             image = node.apply(x)
         if not changed:
             forcing = max(_EXACT, forcing * 1e-3)
         else:
             forcing = _LOOSE if changed > _FEW * support.sum() else _TIGHT
     if certificate is None:
-        best = _Point(x, sums)
-        certificate = certify(node, best)
+        best, certificate = x, certify(node, x, sums)
     status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
-    return Estimate(np.maximum(best.x, 0), certificate, status, node.iterations, steps)
+    return Estimate(np.maximum(best, 0), certificate, status, node.iterations, steps)
 
 
 def _minimum(
@@ -543,18 +529,23 @@ def _towards(
     return (goal if t == 1 else x + t * step), image + t * change
 
 
-def certify(node: _Node, point: _Point) -> Certificate:
-    """Compute the certificate of a point from the terms of the problem itself.
+def certify(node: _Node, counts: FloatArray, sums: tuple[FloatArray, ...]) -> Certificate:
+    """Compute the certificate of counts and multipliers from the terms of the problem itself.
 
     The gradient is summed up query by query, without the arrays of the solver.
+
+    Args:
+      node: The node problem.
+      counts: float64[C, k].
+      sums: Multipliers of the other given sums, float64[C, m] each.
     """
-    problem, x = node.problem, np.maximum(point.x, 0)
+    problem, x = node.problem, np.maximum(counts, 0)
     g, linear = np.zeros_like(x), 0.0
     for term in problem.terms:
         w = term.weights[:, None]
         if isinstance(term, LeastSquaresTerm):
-            sums = group_sums(x, term.groups, term.answers.shape[1])
-            g += w * sums[:, term.groups]
+            answers = group_sums(x, term.groups, term.answers.shape[1])
+            g += w * answers[:, term.groups]
             adjoint = term.answers[:, term.groups]
         else:
             image = term.apply(x) if isinstance(term, KroneckerTerm) else x @ term.gram
@@ -564,7 +555,7 @@ def certify(node: _Node, point: _Point) -> Certificate:
         linear += float((w * adjoint * x).sum())
     objective = 0.5 * (float((g * x).sum()) - linear)
     equalities = []
-    for e, mu in zip(node.given, node.raised(point), strict=True):
+    for e, mu in zip(node.given, node.raised(counts, sums), strict=True):
         g -= mu[:, e.groups]
         equalities.append((mu, group_sums(x, e.groups, e.targets.shape[1]) - e.targets))
     coupling = node.coupling(g, x > 0, node.diagonal)
@@ -576,4 +567,4 @@ def certify(node: _Node, point: _Point) -> Certificate:
         off = group_sums(x, groups, targets.shape[1]) - targets
         equalities.append((np.zeros_like(targets), off))
     g = np.where(node.free, g, 0.0)
-    return judge(Conditions(point.x, g, node.unit, objective, equalities))
+    return judge(Conditions(counts, g, node.unit, objective, equalities))

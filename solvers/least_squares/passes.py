@@ -18,10 +18,10 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
-from solvers.least_squares.blocks import Fixed
 from solvers.problem import (
     Estimate,
     ExactTerm,
+    Fixed,
     LeastSquaresTerm,
     LeavesTerm,
     NodeProblem,

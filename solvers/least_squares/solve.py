@@ -22,11 +22,11 @@ from das.arrays import FloatArray, IntArray
 from solvers.constraints import contradiction
 from solvers.least_squares import arrays
 from solvers.least_squares.arrays import Guess
-from solvers.least_squares.blocks import Fixed, Quadratic, arrange
+from solvers.least_squares.blocks import Quadratic, arrange
 from solvers.least_squares.certificate import Point, certify, gradient, origin
 from solvers.least_squares.interior_point import follow_path
 from solvers.least_squares.machine_code import kernels
-from solvers.problem import Certificate, Estimate, NodeProblem, Status
+from solvers.problem import Certificate, Estimate, Fixed, NodeProblem, Status
 
 _PATH_STEPS = 100  # interior-point steps; then the status is LIMIT. Default, not measured.
 # Factors of the penalty of equalities in factorised matrices. If noise is a million times the

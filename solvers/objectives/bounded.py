@@ -150,26 +150,19 @@ def solve_on_sides(problems: BoundedProblems, side: np.ndarray) -> tuple[FloatAr
     root = np.sqrt(problems.row_weights)
     inverse = free / problems.cell_weights
     center = np.where(free, problems.cell_targets, x)
-    right = root * (problems.row_targets - _apply(problems.rows, center))
-    spread = problems.rows * inverse[:, None, :]
-    K = spread @ problems.rows.swapaxes(-1, -2)
+    rows, is_shared = problems.rows, problems.rows.ndim == 2
+    answers = center @ rows.T if is_shared else (rows @ center[:, :, None])[:, :, 0]
+    right = root * (problems.row_targets - answers)
+    spread = rows * inverse[:, None, :]
+    K = spread @ rows.swapaxes(-1, -2)
     K *= root[:, :, None] * root[:, None, :]
     diagonal = np.arange(K.shape[1])
     K[:, diagonal, diagonal] += 1
-    adjoint = _adjoint(problems.rows, root * np.linalg.solve(K, right[:, :, None])[:, :, 0])
+    multipliers = root * np.linalg.solve(K, right[:, :, None])[:, :, 0]
+    adjoint = multipliers @ rows if is_shared else (multipliers[:, None, :] @ rows)[:, 0]
     x = center + inverse * adjoint
     gradient = np.where(free, 0.0, problems.cell_weights * (x - problems.cell_targets) - adjoint)
     return x, gradient
-
-
-def _apply(rows: FloatArray, x: FloatArray) -> FloatArray:
-    """Compute U x for each problem."""
-    return np.asarray(x @ rows.T if rows.ndim == 2 else (rows @ x[:, :, None])[:, :, 0])
-
-
-def _adjoint(rows: FloatArray, v: FloatArray) -> FloatArray:
-    """Compute U' v for each problem."""
-    return np.asarray(v @ rows if rows.ndim == 2 else (v[:, None, :] @ rows)[:, 0])
 
 
 def _wanted_sides(

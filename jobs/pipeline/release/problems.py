@@ -43,6 +43,7 @@ from solvers.problem import (
     RoundingQuery,
     RowsTerm,
     Term,
+    is_constant,
 )
 
 # Cells of a schema up to which the answer of each cell is cached, at 8 bytes per cell and query.
@@ -412,20 +413,13 @@ def _pseudo_measurement_terms(
     found: list[Term] = []
     for weighted in targets.pseudo_measurements:
         row, weights = weighted.coefficients[cells], weighted.weights[measured]
-        if not weights.any() or any(_is_fixed_by(term.groups, row) for term in exact):
+        if not weights.any() or any(is_constant(row, term.groups) for term in exact):
             continue
         if family.parent is not None:
             weights = weighted.of_family(family.parent.counts, cells, measured)
         adjoint = weighted.answers[measured][:, None] * row
         found.append(GeneralTerm(np.outer(row, row), adjoint, weights))
     return found
-
-
-def _is_fixed_by(groups: IntArray, row: FloatArray) -> bool:
-    """Return whether a weighted sum is a combination of the sums over groups."""
-    first = np.zeros(int(groups.max(initial=-1)) + 1)
-    first[groups] = row
-    return np.array_equal(first[groups], row)
 
 
 def _term(

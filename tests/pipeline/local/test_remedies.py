@@ -1511,7 +1511,6 @@ ENTRIES: dict[Key, Entry] = {
     ("solvers/rounding/failsafe.py", "the invariants contradict each other: check them on the input, or "
      "impose the implied constraints"): SOLVER,
     ("solvers/dual_newton/projected.py", "use the structured solver"): SOLVER,
-    ("solvers/dual_newton/projected.py", "measure detailed, or a workload that contains it"): SOLVER,
     ("solvers/dual_newton/dual_ascent.py", "measure detailed"): SOLVER,
     ("solvers/dual_newton/dual_ascent.py", "use the structured solver"): SOLVER,
     ("solvers/node.py", "install piqp, which is tried where the structured solver stops, or "
