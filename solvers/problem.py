@@ -95,8 +95,8 @@ class KroneckerTerm:
 
 
 Term = LeastSquaresTerm | GeneralTerm | KroneckerTerm
+# Further given partition sums, as groups int64[k] and targets float64[C, m].
 Fixed = tuple[tuple[IntArray, FloatArray], ...]
-"""Further given partition sums, as groups int64[k] and targets float64[C, m]."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -123,8 +123,7 @@ class PseudoMeasurement:
 
     def take(self, measured: IntArray) -> PseudoMeasurement:
         """Return the pseudo-measurement of some of the geounits."""
-        answers, weights = self.answers[measured], self.weights[measured]
-        return replace(self, answers=answers, weights=weights)
+        return replace(self, answers=self.answers[measured], weights=self.weights[measured])
 
     def of_family(self, parent: IntArray, cells: IntArray, rows: slice) -> FloatArray:
         """Return float64[C], inverse variances of children, including the variance of the units.
@@ -602,13 +601,11 @@ def learn_priors(parts: Sequence[Tallies]) -> Priors:
     """Learn the prior of counts from the tallies of all tasks, by variance of the noise."""
     variances = {variance for tallies in parts for variance in tallies}
     return {
-        variance: learn_prior(merge(_of_variance(parts, variance)), variance)
+        variance: learn_prior(
+            merge(tallies[variance] for tallies in parts if variance in tallies), variance
+        )
         for variance in variances
     }
-
-
-def _of_variance(parts: Sequence[Tallies], variance: float) -> Iterator[Tally]:
-    return (tallies[variance] for tallies in parts if variance in tallies)
 
 
 def fit_to_posterior(
