@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -332,15 +331,10 @@ class EstimateStage:
             self._publish(layout.whole(geolevel), whole, level, started)
         tables = [part.tables for part in parts]
         statistics = table_statistics(estimator.tables_at(level), parts)
-        self._publish(layout.tables(geolevel), tables, level, started, statistics)
+        self._publish(layout.tables(geolevel), tables, level, started, **statistics)
 
     def _publish(
-        self,
-        dataset: Place,
-        parts: Sequence[PartFile],
-        level: int,
-        started: float,
-        more: Mapping[str, Any] = MappingProxyType({}),
+        self, dataset: Place, parts: Sequence[PartFile], level: int, started: float, **more: object
     ) -> None:
         """Publish a dataset, with further facts."""
         estimator = self.estimator

@@ -169,6 +169,8 @@ def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFa
       OutputError: A dataset is incomplete.
     """
     geography = tuple(at_once(release.root, lambda level: _geography(release, level), plan.levels))
+    # None for measurements of this run.
+    origin = Dataset.open(release.measurements(plan.levels[0].name)).facts.get(ORIGIN)
     return Manifest(
         format=3,
         name=facts.name,
@@ -176,7 +178,13 @@ def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFa
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         software=software(),
         configuration_digest=plan.digest,
-        schema=_schema(plan),
+        schema=CountedSchema(
+            name=plan.schema.name,
+            cells=plan.schema.size,
+            attributes=tuple(
+                Attribute(name=a.name, levels=tuple(a.levels)) for a in plan.schema.attributes
+            ),
+        ),
         privacy=privacy_statement(plan, facts.geounits_source),
         statements=privacy_statements(plan, ledger, facts.geounits_source),
         account=facts.account,
@@ -186,7 +194,11 @@ def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFa
         limits=limits_of(plan),
         geography=geography,
         geounits_source=facts.geounits_source,
-        open_sessions=_open_sessions(plan, release),
+        open_sessions=tuple(
+            level.name
+            for level in plan.levels
+            if any(answers.facts.get("open_session") for answers in answers_of(release, level))
+        ),
         solve=tuple(_solved(release, level.name) for level in plan.levels),
         solution=facts.solution,
         outputs=released_outputs(release),
@@ -197,7 +209,7 @@ def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFa
         products=facts.products,
         together=facts.composition,
         expected_groups=facts.expected,
-        origin=_origin(plan, release),
+        origin=None if origin is None else Origin(**origin),
         off_spine=_off_spine(plan, release),
     )
 
@@ -271,16 +283,6 @@ def census_manifest_of(resolved: Resolved, finalized: Mapping[str, Manifest]) ->
     )
 
 
-def _schema(plan: Plan) -> CountedSchema:
-    return CountedSchema(
-        name=plan.schema.name,
-        cells=plan.schema.size,
-        attributes=tuple(
-            Attribute(name=a.name, levels=tuple(a.levels)) for a in plan.schema.attributes
-        ),
-    )
-
-
 def _geography(release: ReleaseLayout, level: Level) -> LevelGeography:
     """Count geounits, measured geounits and only children, which are not measured."""
     geounits = Dataset.open(release.geography(level.name)).rows
@@ -309,26 +311,11 @@ def _off_spine(plan: Plan, release: ReleaseLayout) -> tuple[OffSpineLevel, ...]:
     )
 
 
-def _open_sessions(plan: Plan, release: ReleaseLayout) -> tuple[str, ...]:
-    """List the geolevels that were measured in an unprotected Spark session."""
-    return tuple(
-        level.name
-        for level in plan.levels
-        if any(answers.facts.get("open_session") for answers in answers_of(release, level))
-    )
-
-
 def answers_of(release: ReleaseLayout, level: Level) -> list[Dataset]:
     """Open the datasets of noisy answers of a geolevel; older versions have only one."""
     lazily = release.lazy_measurements(level.name)
     datasets = [Dataset.open(release.measurements(level.name))]
     return [*datasets, *([Dataset.open(lazily)] if is_published(lazily) else [])]
-
-
-def _origin(plan: Plan, release: ReleaseLayout) -> Origin | None:
-    """Return the stated origin of imported measurements; None for measurements of this run."""
-    origin = Dataset.open(release.measurements(plan.levels[0].name)).facts.get(ORIGIN)
-    return None if origin is None else Origin(**origin)
 
 
 def _solved(release: ReleaseLayout, geolevel: str) -> SolvedLevel:

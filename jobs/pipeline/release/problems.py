@@ -306,14 +306,23 @@ def node_problem(
     """
     cells, rows, groups = template.live_cells(family), family.rows, template.groups
     measured = targets.measured(rows)
-    terms = [
-        _term(groups, query, cells, answers, measured, weights[measured])
-        for query, answers, weights in targets.each()
-    ]
-    exact = []
-    for query, answers in zip(template.level.kept, constraints.exact, strict=True):
+    terms: list[Term] = []
+    for query, answers, of_measured in targets.each():
+        weights = of_measured[measured]
+        if not (query.is_partition or isinstance(answers, DrawnAnswers)):
+            adjoint = query.adjoint(answers[measured].astype(np.float64), cells)
+            terms.append(KroneckerTerm(query, cells, adjoint, weights))
+            continue
         present, group = groups.present(query, cells)
-        exact.append(ExactTerm(group, answers[rows][:, present], query))
+        if isinstance(answers, DrawnAnswers):
+            terms.append(LeastSquaresTerm(group, answers.of(measured, present), weights))
+        else:
+            numbers = answers[measured][:, present].astype(np.float64)
+            terms.append(LeastSquaresTerm(group, numbers, weights, query))
+    exact = []
+    for query, published in zip(template.level.kept, constraints.exact, strict=True):
+        present, group = groups.present(query, cells)
+        exact.append(ExactTerm(group, published[rows][:, present], query))
     if family.support is not None and family.support.known is not None:
         query, counts = family.support.known
         exact.append(ExactTerm(groups.present(query, cells)[1], counts, query))
@@ -419,26 +428,6 @@ def _pseudo_measurement_terms(
         adjoint = weighted.answers[measured][:, None] * row
         found.append(GeneralTerm(np.outer(row, row), adjoint, weights))
     return found
-
-
-def _term(
-    groups: CellGroups,
-    query: Query,
-    cells: IntArray,
-    answers: FloatArray | IntArray | DrawnAnswers,
-    measured: slice,
-    weights: FloatArray,
-) -> Term:
-    """Make the least-squares term of one query in the live cells of some children."""
-    if isinstance(answers, DrawnAnswers):
-        present, group = groups.present(query, cells)
-        return LeastSquaresTerm(group, answers.of(measured, present), weights)
-    if not query.is_partition:
-        numbers = answers[measured].astype(np.float64)
-        return KroneckerTerm(query, cells, query.adjoint(numbers, cells), weights)
-    present, group = groups.present(query, cells)
-    numbers = answers[measured][:, present].astype(np.float64)
-    return LeastSquaresTerm(group, numbers, weights, query)
 
 
 # --- families that are solved by compiled loops --------------------------------------------------

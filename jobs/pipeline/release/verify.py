@@ -22,11 +22,9 @@ from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
 from das.errors import OutputError, VerificationError
 from das.histograms import Histograms, first_difference
 from das.schema import Schema
-from invariants.between import CrossProductConstraint, Form
 from jobs.pipeline.config.between import Joining, joining_of
 from jobs.pipeline.config.models.data import WithheldData
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.documents.account import Account
 from jobs.pipeline.documents.manifest import (
     CensusManifest,
     Manifest,
@@ -88,7 +86,10 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
             joined = verify_joined(product.plan, product.release, joining)
             checked["joined_records"] = checked.get("joined_records", 0) + joined
         finalized[product.name] = _verify_manifest(resolved, product, finalized)
-        checked |= _noise_tested(product.plan, product.release)
+        if product.plan.is_elsewhere:
+            test = residual_test(product.plan, product.release)
+            checked["noise_differences"] = test.differences
+            checked["noise_chi_square"] = test.chi_square
     stated = read_release(resolved.release.root)
     if isinstance(stated, CensusManifest):
         checked["datasets"] += verify_contents(resolved.release, stated)
@@ -129,17 +130,14 @@ def _verify_manifest(
     if isinstance(product.config.data, WithheldData):
         again = replace(again, expected_groups=stated.expected_groups)
     if again.together is not None and stated.together is not None:
-        again = replace(again, together=_with_grants(again.together, stated.together))
+        names = {grant.product: grant.grant for grant in stated.together.grants}
+        grants = (
+            replace(grant, grant=names.get(grant.product, grant.grant))
+            for grant in again.together.grants
+        )
+        again = replace(again, together=replace(again.together, grants=tuple(grants)))
     verify_manifest(release, stated, again)
     return stated
-
-
-def _noise_tested(plan: Plan, release: ReleaseLayout) -> dict[str, int | float]:
-    """Test the noise of imported measurements; empty for measurements of this run."""
-    if not plan.is_elsewhere:
-        return {}
-    test = residual_test(plan, release)
-    return {"noise_differences": test.differences, "noise_chi_square": test.chi_square}
 
 
 def _with_columns(
@@ -153,13 +151,6 @@ def _with_columns(
         else replace(one, columns=tables.get(one.path, one.columns))
         for one in outputs
     )
-
-
-def _with_grants(account: Account, names: Account) -> Account:
-    """Rename the grants of an account as in the account `names`, product by product."""
-    grants = {one.product: one.grant for one in names.grants}
-    named = (replace(one, grant=grants.get(one.product, one.grant)) for one in account.grants)
-    return replace(account, grants=tuple(named))
 
 
 def verify_release(
@@ -571,30 +562,17 @@ def _verify_range(
     for tie in plan.limits.ties.entries:
         inside = tie.cells[cells]
         refuse(inside & ~housed, "has a record in no unit", got=tie.name)
-        held = np.bincount(unit[inside & housed], minlength=len(u_cell))
-        broken = _broken(tie, product, u_cell, held)
+        records_of = np.bincount(unit[inside & housed], minlength=len(u_cell))
+        broken = np.zeros(len(u_cell), np.bool_)
+        for form, breaks in ((tie.least, np.less), (tie.most, np.greater)):
+            if form is not None:
+                broken |= breaks(records_of, form.parts[product][u_cell])
         if broken.any():
             where = names[int(u_leaf[np.flatnonzero(broken)[0]])]
             raise VerificationError(
                 f"joined {leaf} {where}", "has a unit that does not keep", got=f"between {tie.name}"
             )
     return len(cells)
-
-
-def _broken(
-    tie: CrossProductConstraint, product: str, cells: IntArray, held: IntArray
-) -> np.typing.NDArray[np.bool_]:
-    """Return bool[u], units with fewer or more records than the constraint allows their cell."""
-
-    def of(form: Form) -> IntArray:
-        return form.parts[product][cells]
-
-    wrong = np.zeros(len(cells), np.bool_)
-    if tie.least is not None:
-        wrong |= held < of(tie.least)
-    if tie.most is not None:
-        wrong |= held > of(tie.most)
-    return wrong
 
 
 def _positions(names: ObjectArray, geocodes: ObjectArray, where: str) -> IntArray:
