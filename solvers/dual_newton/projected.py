@@ -414,6 +414,48 @@ class _Node:
             rho = after
         return x
 
+    def reduced(self, g: FloatArray, support: BoolArray) -> FloatArray:
+        """Return a gradient minus the multipliers of the simplices."""
+        return g - self.spread(self.coupling(g, support, self.diagonal))
+
+    def minimum(
+        self, x: FloatArray, support: BoolArray, push: FloatArray, g: FloatArray, forcing: float
+    ) -> tuple[FloatArray, int]:
+        """Return the minimum on a support without cells that turn negative, and their number.
+
+        Args:
+          x: float64[C, k], counts.
+          support: bool[C, k].
+          push: float64[C, k], b plus multipliers.
+          g: float64[C, k], gradient minus the multipliers of the simplices.
+          forcing: Relative residual of conjugate gradients.
+        """
+        dropped = 0
+        for _ in range(_DROPS):
+            y = self.fitted(x, support)
+            for _ in range(2 if forcing <= _EXACT else 1):  # the second corrects rounding errors
+                y = y + self.on_face(support, push, self.apply(y), forcing)
+            negative = support & (y < 0)
+            if not negative.any():
+                return y, dropped
+            dropped += int(negative.sum())
+            support = self.with_holders(support & ~negative, g)
+            x = y
+        return self.project(y), dropped
+
+    def towards(
+        self, goal: FloatArray, x: FloatArray, image: FloatArray, push: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Step to feasible counts while the objective falls; returns counts and G times counts."""
+        step = goal - x
+        slope = float(((image - push) * step).sum())
+        if not slope < 0:
+            return x, image
+        change = self.apply(step)
+        curvature = float((step * change).sum())
+        t = min(1.0, -slope / curvature) if curvature > 0 else 1.0
+        return (goal if t == 1 else x + t * step), image + t * change
+
 
 def solve_projected(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
     """Solve the continuous stage of a large node whose terms are queries over the schema.
@@ -440,19 +482,23 @@ def solve_projected(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
     while steps < _STEPS:
         steps += 1
         push = node.pushed(sums)
-        reduced = _reduced(node, image - push, x > 0)
+        reduced = node.reduced(image - push, x > 0)
         support = (x - reduced / node.diagonal > 0) & node.free
         support = node.with_holders(support, reduced)
         changed = int((support != (x > 0)).sum())
-        goal, push_on = _minimum(node, x, support, push, reduced, forcing)
-        changed += push_on
+        goal, dropped = node.minimum(x, support, push, reduced, forcing)
+        changed += dropped
         before = x
-        x, image = _towards(node, x, image, push, goal)
+        x, image = node.towards(goal, x, image, push)
         if x is before:  # no descent; among the positive cells there is a direction
-            x, image = _inside(node, x, image, push, forcing)
-            down = node.project(x - _reduced(node, image - push, x > 0) / node.diagonal)
-            x, image = _towards(node, x, image, push, down)
-        scaled = np.where(node.free, _reduced(node, image - push, x > 0) / node.unit[:, None], 0.0)
+            dx = node.on_face(x > 0, push, image, forcing)
+            falls = dx < 0
+            if dx.any():  # step to the minimum there, until the first cell would turn negative
+                t = min(1.0, float((x[falls] / -dx[falls]).min(initial=1.0)))
+                x, image = np.maximum(x + t * dx, 0.0), image + t * node.apply(dx)
+            down = node.project(x - node.reduced(image - push, x > 0) / node.diagonal)
+            x, image = node.towards(down, x, image, push)
+        scaled = np.where(node.free, node.reduced(image - push, x > 0) / node.unit[:, None], 0.0)
         size = max(1.0, float(x.max(initial=0.0)))
         off = float(np.abs(np.minimum(x, scaled)).max(initial=0.0)) / size
         missing = node.missing(x)
@@ -473,60 +519,6 @@ def solve_projected(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -
         best, certificate = x, certify(node, x, sums)
     status = Status.SOLVED if certificate.residual <= tolerance else Status.LIMIT
     return Estimate(np.maximum(best, 0), certificate, status, node.iterations, steps)
-
-
-def _minimum(
-    node: _Node,
-    x: FloatArray,
-    support: BoolArray,
-    push: FloatArray,
-    reduced: FloatArray,
-    forcing: float,
-) -> tuple[FloatArray, int]:
-    """Return the minimum on a support without cells that turn negative, and their number."""
-    dropped = 0
-    for _ in range(_DROPS):
-        y = node.fitted(x, support)
-        for _ in range(2 if forcing <= _EXACT else 1):  # the second corrects rounding errors
-            y = y + node.on_face(support, push, node.apply(y), forcing)
-        negative = support & (y < 0)
-        if not negative.any():
-            return y, dropped
-        dropped += int(negative.sum())
-        support = node.with_holders(support & ~negative, reduced)
-        x = y
-    return node.project(y), dropped
-
-
-def _inside(
-    node: _Node, x: FloatArray, image: FloatArray, push: FloatArray, forcing: float
-) -> tuple[FloatArray, FloatArray]:
-    """Step towards the minimum on the positive cells, until the first would turn negative."""
-    dx = node.on_face(x > 0, push, image, forcing)
-    falls = dx < 0
-    if not dx.any():
-        return x, image
-    t = min(1.0, float((x[falls] / -dx[falls]).min(initial=1.0)))
-    return np.maximum(x + t * dx, 0.0), image + t * node.apply(dx)
-
-
-def _reduced(node: _Node, g: FloatArray, support: BoolArray) -> FloatArray:
-    """Return a gradient minus the multipliers of the simplices."""
-    return g - node.spread(node.coupling(g, support, node.diagonal))
-
-
-def _towards(
-    node: _Node, x: FloatArray, image: FloatArray, push: FloatArray, goal: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Step to feasible counts while the objective falls; returns counts and G times counts."""
-    step = goal - x
-    slope = float(((image - push) * step).sum())
-    if not slope < 0:
-        return x, image
-    change = node.apply(step)
-    curvature = float((step * change).sum())
-    t = min(1.0, -slope / curvature) if curvature > 0 else 1.0
-    return (goal if t == 1 else x + t * step), image + t * change
 
 
 def certify(node: _Node, counts: FloatArray, sums: tuple[FloatArray, ...]) -> Certificate:

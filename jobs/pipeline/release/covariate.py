@@ -211,7 +211,10 @@ def children_of(
         quarters.housing_units(counts).astype(np.float64),
         quarters.facilities(counts) > 0,
         np.repeat(np.arange(len(families)), sizes),
-        np.array([family.parent.counts.sum() for family in families if family.parent is not None], np.float64),
+        np.array(
+            [family.parent.counts.sum() for family in families if family.parent is not None],
+            np.float64,
+        ),
     )
 
 

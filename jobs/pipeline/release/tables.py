@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from das.arrays import FloatArray, IntArray, ObjectArray
+from das.arrays import FloatArray, ObjectArray
 from das.errors import OutputError
 from das.histograms import Histograms
 from das.queries.query import Query, terms_of
@@ -227,7 +227,13 @@ class GeolevelTable:
             columns[f"{term} (attribute)" if term in known else term] = label
         columns["count"] = pa.array(answers.ravel(), pa.int64())
         if self.intervals is not None:
-            columns |= self._of_counts(self.intervals, some.counts, answers)
+            _, lower, upper, mark = self.intervals.at(self.query, some.counts)
+            marks = pa.array(mark.ravel().astype(np.int32))
+            columns["count_lower"] = pa.array(lower.ravel(), pa.int64())
+            columns["count_upper"] = pa.array(upper.ravel(), pa.int64())
+            columns["count_coverage"] = pa.DictionaryArray.from_arrays(
+                marks, pa.array(MARKS, pa.string())
+            )
         if self.estimates is not None:
             columns |= _of_estimates(self.estimates, some.codes, self.confidence)
         return pa.table(columns)
@@ -243,18 +249,6 @@ class GeolevelTable:
             labels = pa.array(query.factors[axis].labels, pa.string())
             which = pa.array(np.tile(level, geounits))
             yield term, pa.DictionaryArray.from_arrays(which, labels)
-
-    def _of_counts(
-        self, intervals: ClassTable, counts: Histograms, answers: IntArray
-    ) -> dict[str, pa.Array]:
-        signed = any(factor.matrix.min() < 0 for factor in self.query.factors)
-        lower, upper, mark = intervals.at(counts.totals(), answers, least=None if signed else 0)
-        marks = pa.array(mark.ravel().astype(np.int32))
-        return {
-            "count_lower": pa.array(lower.ravel(), pa.int64()),
-            "count_upper": pa.array(upper.ravel(), pa.int64()),
-            "count_coverage": pa.DictionaryArray.from_arrays(marks, pa.array(MARKS, pa.string())),
-        }
 
 
 _NUMBERS = (
