@@ -301,7 +301,7 @@ class _Geounits:
       batch: The range of the geounits.
       codes: object[G] geocodes, ascending.
       below: Constraints of the children; None where the geolevel below has none.
-      owners: int64, for each child, position of the geounit; of each geounit itself without `below`.
+      owners: int64, position of the geounit of each child; without `below`, of each geounit.
     """
 
     plan: Plan
@@ -423,11 +423,12 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
     covered = Batch(level.index, str(codes[0]), str(codes[-1]), len(codes))
     geounits = _Geounits(plan, release, covered, codes, below, owners)
     quarters = geounits.quarters()
+    leaves = geounits.leaves(quarters)
     least, most = geounits.row_bounds()
     if quarters is not None:
         is_empty = without_quarters(quarters)
         least[is_empty], most[is_empty] = 0, 0
-    table = _implied_table(codes, geounits.leaves(quarters), least, most)
+    table = _implied_table(codes, leaves, least, most)
     if quarters is not None:
         table = table.append_column(_QUARTERS, lists(quarters))
     writer = PartWriter(implied_limits(plan, release, level.name), table.schema)

@@ -235,7 +235,13 @@ class GeolevelTable:
                 marks, pa.array(MARKS, pa.string())
             )
         if self.estimates is not None:
-            columns |= _of_estimates(self.estimates, some.codes, self.confidence)
+            values, errors = self.estimates.read(some.codes)
+            factor = normal_factor(self.confidence or self.estimates.confidence)
+            ends = central_intervals(values, errors, factor)
+            for name, column in zip(
+                _NUMBERS[-4:], (values, errors, ends.lower, ends.upper), strict=True
+            ):  # adding 0.0 turns -0.0 into 0.0, which is written without a sign
+                columns[name] = pa.array(np.round(column, _DECIMALS).ravel() + 0.0)
         return pa.table(columns)
 
     def _labels(self, geounits: int) -> Iterator[tuple[str, pa.DictionaryArray]]:
@@ -255,20 +261,6 @@ _NUMBERS = (
     *("count", "count_lower", "count_upper", "count_coverage"),
     *("estimate", "standard_error", "estimate_lower", "estimate_upper"),
 )
-
-
-def _of_estimates(
-    estimates: Estimates, codes: ObjectArray, confidence: float | None
-) -> dict[str, pa.Array]:
-    values, errors = estimates.read(codes)
-    factor = normal_factor(confidence or estimates.confidence)
-    found = central_intervals(values, errors, factor)
-    columns = (values, errors, found.lower, found.upper)
-    return {
-        # Adding 0.0 turns -0.0 into 0.0, which is written without a sign.
-        name: pa.array(np.round(column, _DECIMALS).ravel() + 0.0)
-        for name, column in zip(_NUMBERS[-4:], columns, strict=True)
-    }
 
 
 # --- files ---------------------------------------------------------------------------------------
