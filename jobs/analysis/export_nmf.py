@@ -30,7 +30,7 @@ from jobs.analysis.nmf_files import ANSWERS, CONSTRAINTS, GEOLEVELS, STATE, SUFF
 from jobs.analysis.nmf_noise import NOISE
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.given import given_counts
+from jobs.pipeline.release.implied import given_counts
 from jobs.pipeline.storage.answers import read_answers, rows_about
 from jobs.pipeline.storage.columns import lists, repeated, texts, unpacked
 from jobs.pipeline.storage.dataset import Dataset

@@ -71,8 +71,7 @@ from jobs.pipeline.folder.identity import claim_as, owner_of
 from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.roots import make_roots
 from jobs.pipeline.plan import Level, Plan, planned_ledger
-from jobs.pipeline.release.given import publish_given_counts
-from jobs.pipeline.release.implied import publish_implied
+from jobs.pipeline.release.implied import publish_given_counts, publish_implied
 from jobs.pipeline.storage import answers as stored
 from jobs.pipeline.storage.dataset import PartWriter, dataset_digest, publish
 from jobs.pipeline.storage.files import drafted

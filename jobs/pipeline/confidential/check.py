@@ -27,7 +27,7 @@ from jobs.pipeline.config.models.kinds.kind import KindConfig
 from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.bound import bound_entries, open_released
-from jobs.pipeline.release.given import given_counts
+from jobs.pipeline.release.implied import given_counts
 from jobs.pipeline.storage.answers import read_answers
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_public_geocodes

@@ -194,7 +194,7 @@ def _check_table_columns(table: PublicTable) -> None:
 def _check_table_geounits(where: str, geolevel: str, table: PublicTable, lattice: Lattice) -> None:
     """Check that the list of geounits has all geounits of a public table of counts."""
     from jobs.pipeline.input.public_tables import read_public
-    from jobs.pipeline.release.given import refuse_strange
+    from jobs.pipeline.release.implied import refuse_strange
 
     try:
         _check_table_columns(table)

@@ -23,7 +23,7 @@ from jobs.pipeline.confidential.draw import Drawn
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.confidential.noise_key import LentKey, lent
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.support import read_support
+from jobs.pipeline.release.level import read_support
 from jobs.pipeline.storage.answers import (
     LAZY_MEASUREMENTS,
     MEASUREMENTS,

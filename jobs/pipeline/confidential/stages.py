@@ -33,8 +33,7 @@ from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.pipeline.plan import Level, planned_ledger
 from jobs.pipeline.release.bound import bound_parts
 from jobs.pipeline.release.census import census_codes
-from jobs.pipeline.release.given import publish_given_counts
-from jobs.pipeline.release.implied import publish_implied
+from jobs.pipeline.release.implied import publish_given_counts, publish_implied
 from jobs.pipeline.storage.account import noted_failures
 from jobs.pipeline.storage.answers import refuse_mixed
 from jobs.pipeline.storage.dataset import is_published

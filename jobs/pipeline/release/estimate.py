@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -122,7 +121,11 @@ class LevelEstimator:
         names = children.parents[children.starts]
         parents = level.rows(Batch(level.level.index, str(names[0]), str(names[-1]), 0))
         evidence = range_evidence(self.plan, level.terms, parents, level.answers(parents))
-        sums = _sum_leaves(below, children) if below.is_leaf else _sum_messages(below, children)
+        if below.is_leaf:
+            sums = _sum_leaves(below, children)
+        else:
+            finer, shared = below.subtree(children), below.terms.shared
+            sums = sum_below(finer, children.starts, children.is_only, shared)
         messages = pass_up(level.terms, evidence, sums, parents.is_only)
         dataset = self.layout.subtree(level.level.name)
         return write_moments(dataset, self.coordinates, parents.codes, messages)
@@ -152,12 +155,6 @@ class LevelEstimator:
         return float(above.facts.get("largest_estimate", math.inf))
 
 
-def _sum_messages(level: LevelReader, children: LevelRange) -> Moments:
-    """Sum messages over families above the leaves, with their precisions."""
-    messages = level.subtree(children)
-    return sum_below(messages, children.starts, children.is_only, level.terms.shared)
-
-
 def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
     """Sum answers over families of leaves, then estimate from the sums."""
     starts = children.starts
@@ -166,8 +163,10 @@ def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
         for start, stop in children.pieces(max(1, _CHUNK_ANSWERS // level.numbers))
         for piece in [children.slice(start, stop)]
     ]
-    noisy = [np.concatenate(parts) for parts in zip(*(s.noisy for s in sums), strict=True)]
-    exact = [np.concatenate(parts) for parts in zip(*(s.exact for s in sums), strict=True)]
+    noisy, exact = (
+        [np.concatenate(parts) for parts in zip(*of_pieces, strict=True)]
+        for of_pieces in zip(*sums, strict=True)
+    )
     sums_rows = LevelRange(
         level.level.index,
         children.codes[starts],
@@ -176,7 +175,7 @@ def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
         np.zeros(len(starts), np.bool_),
         np.full(len(starts), level.level.name, object),
     )
-    evidence = range_evidence(level.plan, level.terms, sums_rows, RangeAnswers(noisy, exact))
+    evidence = range_evidence(level.plan, level.terms, sums_rows, (noisy, exact))
     sizes = np.diff(np.append(starts, len(children.codes)))
     measured = np.where(children.is_only[starts], 0, sizes)
     return add_leaves(combine(level.terms, evidence, None), measured, level.terms.shared)
@@ -277,8 +276,9 @@ def sum_answers(children: LevelRange, answers: RangeAnswers) -> RangeAnswers:
         sums[~passes] = family_sums(part, measured)
         return sums
 
-    exact = [part[~children.is_only] for part in answers.exact]
-    return RangeAnswers([*map(add_up, answers.noisy)], [*map(add_up, exact)])
+    noisy, exact = answers
+    measured_exact = [part[~children.is_only] for part in exact]
+    return [*map(add_up, noisy)], [*map(add_up, measured_exact)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,15 +331,10 @@ class EstimateStage:
             self._publish(layout.whole(geolevel), whole, level, started)
         tables = [part.tables for part in parts]
         statistics = table_statistics(estimator.tables_at(level), parts)
-        self._publish(layout.tables(geolevel), tables, level, started, statistics)
+        self._publish(layout.tables(geolevel), tables, level, started, **statistics)
 
     def _publish(
-        self,
-        dataset: Place,
-        parts: Sequence[PartFile],
-        level: int,
-        started: float,
-        more: Mapping[str, Any] = MappingProxyType({}),
+        self, dataset: Place, parts: Sequence[PartFile], level: int, started: float, **more: object
     ) -> None:
         """Publish a dataset, with further facts."""
         estimator = self.estimator
@@ -569,21 +564,17 @@ class AreaEstimator:
         if level < estimator.leaf:
             most = max(1, min(_MOST_AT_ONCE, _WINDOW_NUMBERS // estimator.coordinates.size))
             row = self._window(level, spot // most * most, most).take(np.array([spot % most]))
-            return _alone(row)
-        family = np.flatnonzero(rows.parents == rows.parents[spot])
-        siblings = rows.slice(int(family[0]), int(family[-1]) + 1)
-        reader, terms = self._reader(level), self._terms(level)
-        estimates = reader.estimates(siblings, reader.above(siblings, terms), terms)
-        return _alone(estimates.take(np.array([spot - int(family[0])])))
+        else:
+            family = np.flatnonzero(rows.parents == rows.parents[spot])
+            siblings = rows.slice(int(family[0]), int(family[-1]) + 1)
+            reader, terms = self._reader(level), self._terms(level)
+            estimates = reader.estimates(siblings, reader.above(siblings, terms), terms)
+            row = estimates.take(np.array([spot - int(family[0])]))
+        matrices = tuple(part[row.kind] for part in row.matrices)
+        return Moments(row.values, matrices, np.zeros(1, np.int64))
 
     @lru_cache(maxsize=8)  # noqa: B019 - areas in the order of their geocodes share them
     def _window(self, level: int, start: int, size: int) -> Moments:
         """Read estimates of consecutive geounits above the leaves, from all answers."""
         codes = self.geounits(level).codes[start : start + size]
         return self._reader(level).whole(codes, self._terms(level))
-
-
-def _alone(row: Moments) -> Moments:
-    """Return a row of moments with the matrices of its kind only."""
-    matrices = tuple(part[row.kind] for part in row.matrices)
-    return Moments(row.values, matrices, np.zeros(1, np.int64))

@@ -84,7 +84,7 @@ ACCOUNT = "jobs/pipeline/storage/account.py"
 BUDGET = "das/privacy/budget.py"
 FINALIZING = "jobs/pipeline/release/finalizing.py"
 VERIFYING = "jobs/pipeline/release/verify.py"
-RESIDUALS = "jobs/pipeline/release/residuals.py"
+RESIDUALS = "jobs/pipeline/release/verify.py"
 
 TABLE_LAW = "tests/evidence/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/evidence/exact/test_reference_law.py::"

@@ -27,8 +27,7 @@ from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.microdata import joined_schema
-from jobs.pipeline.release.verify import _verify_ties, verify_run
-from jobs.pipeline.release.verify_joined import verify_joined
+from jobs.pipeline.release.verify import _verify_ties, verify_joined, verify_run
 from jobs.pipeline.storage.csv import CsvPartWriter
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish, replace_published, sweep
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA

@@ -1510,10 +1510,9 @@ ENTRIES: dict[Key, Entry] = {
     ("solvers/backends/registry.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("solvers/rounding/failsafe.py", "the invariants contradict each other: check them on the input, or "
      "impose the implied constraints"): SOLVER,
-    ("solvers/dual_newton/kronecker.py", "use the structured solver"): SOLVER,
-    ("solvers/dual_newton/kronecker.py", "measure detailed, or a workload that contains it"): SOLVER,
-    ("solvers/dual_newton/layers.py", "measure detailed"): SOLVER,
-    ("solvers/dual_newton/layers.py", "use the structured solver"): SOLVER,
+    ("solvers/dual_newton/projected.py", "use the structured solver"): SOLVER,
+    ("solvers/dual_newton/dual_ascent.py", "measure detailed"): SOLVER,
+    ("solvers/dual_newton/dual_ascent.py", "use the structured solver"): SOLVER,
     ("solvers/node.py", "install piqp, which is tried where the structured solver stops, or "
      "raise solve.tolerance if such a residual is acceptable"): TriedIn(
         f"{_SOLUTIONS}::test_a_tolerance_that_is_not_reached_is_raised_in_the_same_folder"),
