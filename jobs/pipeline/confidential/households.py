@@ -30,17 +30,10 @@ from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 
-_HOUSEHOLDS = (
-    0.0,
-    0.5,
-    0.8,
-    1.2,
-    1.5,
-    np.inf,
-)  # persons per unit relative to the parent; default, not measured
-_CONCENTRATED = (
-    1.5  # a group counts as concentrated from this share relative to the parent; default
-)
+# Persons per unit relative to the parent; default, not measured.
+_HOUSEHOLDS = (0.0, 0.5, 0.8, 1.2, 1.5, np.inf)
+# A group counts as concentrated from this share relative to the parent; default, not measured.
+_CONCENTRATED = 1.5
 _FEWEST = 5  # fewer records of a group give no share; default, not measured
 
 
@@ -58,11 +51,10 @@ def household_errors(
       OutputError: A dataset is incomplete.
     """
     covariate = plan.solving.covariate
-    rows: list[HouseholdErrors] = []
-    for level in plan.levels if covariate is not None else ():
-        if covariate is not None and level.name in covariate.geolevels:
-            rows += _of_level(plan, level, release, confidential, tasks)
-    return tuple(rows)
+    with_covariate = [] if covariate is None else map(plan.level, covariate.geolevels)
+    levels = sorted(with_covariate, key=lambda level: level.index)
+    of_levels = [_of_level(plan, level, release, confidential, tasks) for level in levels]
+    return tuple(row for rows in of_levels for row in rows)
 
 
 def _of_level(

@@ -700,7 +700,7 @@ FAULTS = (
     Fault(
         "geounits are numbered anew in every task",
         STAGE,
-        "return batch.first + np.flatnonzero",
+        "rows = batch.first + np.flatnonzero",
         "return np.flatnonzero",
         (MEASURE_TEST + "test_noise_does_not_depend_on_the_range_of_the_task",),
     ),
