@@ -50,11 +50,11 @@ def household_errors(
     Raises:
       OutputError: A dataset is incomplete.
     """
-    covariate = plan.solving.covariate
-    with_covariate = [] if covariate is None else map(plan.level, covariate.geolevels)
-    levels = sorted(with_covariate, key=lambda level: level.index)
-    of_levels = [_of_level(plan, level, release, confidential, tasks) for level in levels]
-    return tuple(row for rows in of_levels for row in rows)
+    covariate, rows = plan.solving.covariate, list[HouseholdErrors]()
+    for level in plan.levels:
+        if covariate is not None and level.name in covariate.geolevels:
+            rows += _of_level(plan, level, release, confidential, tasks)
+    return tuple(rows)
 
 
 def _of_level(

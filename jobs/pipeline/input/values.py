@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -53,21 +52,23 @@ def refuse(
     *,
     want: str | None = None,
     remedy: str | None = None,
-) -> NoReturn:
-    """Raise for the first faulty row of a file.
+) -> None:
+    """Refuse a batch with a fault: raise for the first faulty row of its file.
 
     The error does not state the number of faulty rows, which would be an exact count of records.
 
     Args:
-      batch: Rows with a fault; the file is read again up to the first.
+      batch: Rows of a file; with a fault, the file is read again up to the first.
       column: The column or columns, for the message.
       faults: Finds the faults of any batch of the file.
       want: What would be legal.
       remedy: What to do.
 
     Raises:
-      InputError: Always.
+      InputError: A row of the batch has a fault.
     """
+    if not any(mask.any() for _, mask in faults(batch)):
+        return
     path = batch.chunk.path
     for part in read_table(replace(batch.source, path=path)):
         found = [(int(np.argmax(mask)), what) for what, mask in faults(part) if mask.any()]
@@ -116,10 +117,7 @@ def _geocodes(batch: Batch, column: str, digits: int, of: str) -> pa.Array:
             array = _geocode_texts(part, column, digits)
             missing = _mask(pc.equal(pc.fill_null(pc.binary_length(array), 0), 0))
             wrong = _wrong_geocodes(array, digits) & ~missing
-            return [
-                ("geocode is missing", missing),
-                (f"geocode does not fit {of}", wrong),
-            ]
+            return [("geocode is missing", missing), (f"geocode does not fit {of}", wrong)]
 
         shorter = _mask(pc.less(pc.fill_null(pc.binary_length(array), digits), digits)).any()
         refuse(
@@ -195,25 +193,20 @@ def counts(batch: Batch, column: str) -> IntArray:
     """
     array = _plain(batch.table.column(column))
     kind = array.type
-    if not (
-        pa.types.is_string(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-    ):
+    known = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    if not any(is_kind(kind) for is_kind in known):
         raise InputError(
             f"{batch.chunk.path}, column {column}",
             "does not hold counts",
             got=f"values of type {kind}",
             want="integers",
         )
-    if any(mask.any() for _, mask in _count_faults(array)):
-        refuse(
-            batch,
-            f"column {column}",
-            lambda part: _count_faults(_plain(part.table.column(column))),
-            want="a nonnegative integer",
-        )
+    refuse(
+        batch,
+        f"column {column}",
+        lambda part: _count_faults(_plain(part.table.column(column))),
+        want="a nonnegative integer",
+    )
     return np.asarray(array.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -374,11 +367,7 @@ def _number_texts(array: pa.Array) -> pa.Array:
 
 def _positions(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
     """Return int64[m], level positions; `_UNKNOWN` or `_MISSING` for other values."""
-    encoded = _one(batch.table.column(column))
-    if not pa.types.is_dictionary(encoded.type):
-        _check_codes(batch, column, encoded.type)
-        encoded = encoded.dictionary_encode(null_encoding="encode")
-    _check_codes(batch, column, encoded.type.value_type)
+    encoded = _encoded(batch, column)
     of_value = [
         legal.get(text or "", _UNKNOWN if text else _MISSING) for text in _texts(encoded.dictionary)
     ]
@@ -428,10 +417,11 @@ def put_together(batch: Batch, parts: Sequence[GeocodePart]) -> pa.Array:
 
 
 def _encoded(batch: Batch, column: str) -> pa.DictionaryArray:
+    """Return a column of codes as a dictionary array; refuse other types of values."""
     array = _one(batch.table.column(column))
-    if pa.types.is_dictionary(array.type):
-        return array
-    return array.dictionary_encode(null_encoding="encode")
+    is_encoded = pa.types.is_dictionary(array.type)
+    _check_codes(batch, column, array.type.value_type if is_encoded else array.type)
+    return array if is_encoded else array.dictionary_encode(null_encoding="encode")
 
 
 def _texts(array: pa.Array) -> list[str | None]:

@@ -222,7 +222,7 @@ class PrivacyConfig(Model):
         f"{chargeable(Definition.ZCDP)[0].title}. pure: costs are epsilon of differential privacy, "
         f"noise is {chargeable(Definition.PURE)[0].title}. The allocation may name other noise.",
     )
-    delta: Exact = Fraction(1, 10**10)
+    delta: Exact = Field(default=Fraction(1, 10**10), gt=0, lt=1)
     """Where (epsilon, delta) is stated."""
 
     neighbors: Neighbors = Neighbors.BOUNDED
@@ -240,12 +240,6 @@ class PrivacyConfig(Model):
     Default: `data.path` of the last product with .das-account.jsonl appended, or the one that lies
     beside the input of another product or of a folder above. Must be named where inputs lie in
     several folders, or several accounts may be meant."""
-
-    @model_validator(mode="after")
-    def _delta(self) -> PrivacyConfig:
-        if not 0 < self.delta < 1:
-            raise ValueError(f"`delta` must lie between 0 and 1; got {self.delta}")
-        return self
 
 
 class OutputConfig(Model):
