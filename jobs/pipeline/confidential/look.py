@@ -21,6 +21,7 @@ from jobs.pipeline.input.files import (
     Table,
     find_files,
     header_of,
+    opened_csv,
     parquet_schema,
     plan_chunks,
     read_chunk,
@@ -288,11 +289,8 @@ def _is_readable(kind: pa.DataType) -> bool:
 
 def _delimiter_of(file: Place, *, alone: bool) -> str:
     """Return the separator that splits the first line into most columns."""
-    try:
-        with file.open("rb") as handle:
-            line = read_line(handle, f"{file}, row 1")
-    except OSError as error:
-        raise InputError(str(file), "cannot be read", got=error.strerror) from None
+    with opened_csv(file) as handle:
+        line = read_line(handle, f"{file}, row 1")
     is_wide = b"\0" in line
     try:
         text = line.decode("utf-8-sig")

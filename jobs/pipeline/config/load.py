@@ -190,22 +190,23 @@ def _with_groups(config: RunConfig, texts: Sequence[str]) -> RunConfig:
     Raises:
       SchemaError: One is known to no product.
     """
-    products, unknown = dict(config.products), dict[str, SchemaError]()
-    known = dict[str, list[str]]()
+    products, known = dict(config.products), set[str]()
+    unknown = dict[str, SchemaError]()
     for name, product in config.products.items():
-        schema = load_schema(product.schema_)
+        schema, groups = load_schema(product.schema_), list[str]()
         for text in texts:
             try:
                 parse_query(schema, text)
-                known.setdefault(name, []).append(text)
+                groups.append(text)
             except SchemaError as error:
                 unknown[text] = error
-    for text in texts:
-        if not any(text in groups for groups in known.values()):
-            with at("--groups"):
+        known |= {*groups}
+        if groups:
+            products[name] = _with(product, "evaluate", groups=groups)
+    with at("--groups"):
+        for text in texts:
+            if text not in known:
                 raise unknown[text]
-    for name, groups in known.items():
-        products[name] = _with(products[name], "evaluate", groups=groups)
     return config.model_copy(update={"products": products})
 
 

@@ -375,13 +375,12 @@ def budget_by_noise(privacy: PrivacyConfig, epsilon: Fraction, strategy: Strateg
         )
     unit = Budget(Fraction(1), privacy.delta, privacy.neighbors)
     n_levels = len(strategy.levels)
-    noise = {
-        chain: noisy_queries(strategy, unit, *chain)
-        for chain in combinations_with_replacement(range(n_levels), 2)
-    }
     shifts = {
-        chain: [(one.stratum, unit_shift(one.query, one.mechanism)) for one in queries]
-        for chain, queries in noise.items()
+        chain: [
+            (noisy.stratum, unit_shift(noisy.query, noisy.mechanism))
+            for noisy in noisy_queries(strategy, unit, *chain)
+        ]
+        for chain in combinations_with_replacement(range(n_levels), 2)
     }
     names = {name for queries in shifts.values() for name, _ in queries} - {""}
     measured = tuple(

@@ -166,41 +166,6 @@ def _refuse_flat(shares: Sequence[QueryShare], power: int) -> None:
         )
 
 
-def errors_of_methods(
-    schema: Schema, wanted: WorkloadConfig, kind: BudgetKind, rho: Fraction
-) -> dict[Method, float]:
-    """Return the error that every method has at the same cost, before anything is measured.
-
-    Args:
-      schema: The schema.
-      wanted: Tables with weights, bases and the loss; its method is not used.
-      kind: Definition and neighbors of the budget.
-      rho: What one geolevel may cost.
-
-    Returns:
-      Per method that can plan the workload sqrt(loss): of the weighted mean over the tables of the
-      mean variance of their answers, or of the largest variance. Of the strategy in floats; integer
-      queries lose about 10^-4 of it. To 12 digits, so that equal errors are equal.
-
-    Raises:
-      SchemaError: A table or base is unknown.
-      SolverError: A solver stopped without a proof.
-    """
-    from das.workload.plan import plan_workload
-
-    workload = read_workload(schema, wanted)
-    weights = sum(float(weight) for weight in wanted.tables.values())
-    loss = plan_loss(schema, wanted, workload)
-    total = weights if loss is LossKind.SUM_OF_VARIANCES else 1.0
-    errors = {}
-    for method in Method:
-        if method is Method.RESIDUAL_PLANNER and not workload.is_plain:
-            continue
-        plan = plan_workload(workload, method, loss, neighbors=kind.neighbors)
-        errors[method] = float(f"{math.sqrt(plan.loss / (2 * float(rho) * total)):.12g}")
-    return errors
-
-
 @lru_cache(maxsize=64)
 def _plan(schema: Schema, text: str, neighbors: Neighbors, norm: Norm) -> tuple[QueryShare, ...]:
     """Plan once what several geolevels share; equal ones are the same queries."""

@@ -98,10 +98,6 @@ def _read_text(path: Place) -> str:
         ) from None
 
 
-def _too_deep(where: str) -> ConfigError:
-    return ConfigError(where, "nests maps and lists too deeply", want=f"at most {_DEEPEST} deep")
-
-
 class _Loader(yaml.SafeLoader):
     """Parses YAML to nodes; stops where maps and lists nest too deeply or have too many values."""
 
@@ -140,7 +136,8 @@ class _Reader:
         if self._size > _LARGEST_TREE:
             raise self._error(node, "repeats its aliases too often", None)
         if depth > _DEEPEST:  # an alias within what it stands for has no end
-            raise _too_deep(self._where(node))
+            want = f"at most {_DEEPEST} deep"
+            raise ConfigError(self._where(node), "nests maps and lists too deeply", want=want)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
