@@ -192,7 +192,7 @@ def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dic
     return document
 
 
-def _seen_from(out: Path, _: str, path: Place) -> Place:
+def _seen_from(out: Path, _: tuple[str, ...], path: Place) -> Place:
     """Return a path relative to the folder of the run file; addresses stay unchanged."""
     if isinstance(path, StoredPlace):
         return path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
@@ -265,7 +264,6 @@ def _config_error(
         keys = _keys(item["loc"])
         key = ".".join(as_stated(renames, keys) if renames is not None and is_older else keys)
         got = item["input"]
-        got = str(got) if isinstance(got, Fraction) else got
         shown = type(got).__name__ if isinstance(got, dict | list) else f"{got!r:.200}"
         kind = item["type"]
         if kind == "missing":

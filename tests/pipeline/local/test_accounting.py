@@ -202,8 +202,8 @@ def test_pure_differential_privacy_end_to_end(tmp_path):
     ("changes", "match"),
     [
         ({"privacy__rho": 0.5}, "floating-point number, which is not exact"),
-        ({"privacy__rho": "0"}, "`rho` must be positive; got 0"),
-        ({"privacy__rho": "-1"}, "`rho` must be positive; got -1"),
+        ({"privacy__rho": "0"}, "privacy.rho: Input should be greater than 0; got '0'"),
+        ({"privacy__rho": "-1"}, "privacy.rho: Input should be greater than 0; got '-1'"),
         ({"privacy__neighbors": "nearby"}, "privacy.neighbors: .*'bounded' or 'unbounded'"),
         ({"privacy__definition": "pure"}, "counts `epsilon`, not `rho`"),
         ({"privacy__definition": "renyi"}, "privacy.definition: .*'zcdp' or 'pure'"),

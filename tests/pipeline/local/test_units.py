@@ -505,7 +505,7 @@ def test_budget_and_name_of_the_units(tmp_path):
     for privacy, match in (
         ({}, "units.privacy: .*exactly one of `rho` and `epsilon`"),
         ({"rho": "1", "epsilon": "1"}, "units.privacy: .*exactly one of `rho` and `epsilon`"),
-        ({"rho": "0"}, "units.privacy: .*`rho` must be positive"),
+        ({"rho": "0"}, "units.privacy.rho: .*greater than 0"),
         ({"rho": "1", "product": "toy"}, "units.privacy.product: is also that of the persons"),
     ):
         units = section(tmp_path, privacy={**privacy, "allocation": allocation})
