@@ -27,6 +27,7 @@ _TAGS = (
     "pl94",
     "histograms",
     "RecordColumn",
+    "constrained-float",
     "geocode_column",
     "geocode_parts",
 )
@@ -249,7 +250,7 @@ def absolute_path(path: Place) -> Place:
 def _keys(location: Sequence[int | str]) -> list[str]:
     """Keys on the way to a value, without the names of the alternatives a union chose."""
     parts = [str(part) for part in location if part not in _TAGS]
-    keys = [part for part in parts if not part.startswith("function-")]
+    keys = [part for part in parts if not part.startswith(("function-", "dict["))]
     place = keys.index("invariants") + 2 if "invariants" in keys else len(keys)
     return keys[:place] + keys[place + 1 :]
 
