@@ -111,7 +111,10 @@ def evaluate(
     ]
     slices.sort(key=lambda piece: -piece.cost)
     results = tasks.run("evaluate", slices, compare)
-    noise = _noise(release)
+    noise = dict[tuple[str, str], float]()  # expected RMSE of noisy answers; needs the manifest
+    if release.manifest.exists():
+        manifest = read_manifest(release)
+        noise = expected_rmse(manifest.budget, manifest.levels)
     summaries, parity = dict[tuple[str, str], ErrorSummary](), list[ParityResult]()
     for name in levels:
         at_level = [r for s, r in zip(slices, results, strict=True) if s.geolevel == name]
@@ -247,11 +250,3 @@ def _evaluation(
         results=adapter(tuple[Result, ...]).validate_python(results),
         parity=tuple(parity),
     )
-
-
-def _noise(release: ReleaseLayout) -> dict[tuple[str, str], float]:
-    """Return the expected RMSE of noisy answers by (geolevel, query); empty without a manifest."""
-    if not release.manifest.exists():
-        return {}
-    manifest = read_manifest(release)
-    return expected_rmse(manifest.budget, manifest.levels)

@@ -142,12 +142,12 @@ def _refuse_crossing_rounding(plan: Plan) -> None:
     """
     chain = [query for one in plan.passes for query in one]
     if not chain or chain[-1].name != "detailed":
-        raise SchemaError("rounding", "the last query must be detailed")
-    _refuse_unnested("rounding", chain)
+        raise SchemaError("rounding_passes", "the last query must be detailed")
+    _refuse_unnested("rounding_passes", chain)
     for invariant, query in product([*plan.invariants, *plan.limits.pinned], chain):
         if _cross(query, invariant.query):
             raise SchemaError(
-                "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
+                "rounding_passes", f"{query.name} and the invariant {invariant.query.name} cross"
             )
 
 
@@ -478,7 +478,7 @@ def _check_support(plan: Plan) -> None:
             )
     for query, one in product(chain, [one for own in plan.passes for one in own]):
         if _cross(query, one):
-            raise SchemaError(f"rounding query {one.name}", f"crosses {query.name}")
+            raise SchemaError(f"solve.rounding_passes, query {one.name}", f"crosses {query.name}")
 
 
 def _refuse_many_answers(plan: Plan) -> None:

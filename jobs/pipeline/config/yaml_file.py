@@ -67,20 +67,6 @@ def read_nodes(path: Place) -> tuple[str, yaml.Node | None]:
     Raises:
       ConfigError: It cannot be read, or is not valid YAML.
     """
-    text = _read_text(path)
-    try:
-        loader = _Loader(text)
-        try:
-            return text, loader.get_single_node()
-        finally:
-            loader.dispose()
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            str(path), "is not valid YAML", got=" ".join(str(error).split())
-        ) from None
-
-
-def _read_text(path: Place) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST_FILE + 1)
@@ -91,10 +77,20 @@ def _read_text(path: Place) -> str:
     if len(data) > _LARGEST_FILE:
         raise ConfigError(str(path), "is too large", want=f"at most {_LARGEST_FILE >> 20} MiB")
     try:
-        return data.decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
             str(path), "is not UTF-8 text", got=f"{error.reason} at byte {error.start}"
+        ) from None
+    try:
+        loader = _Loader(text)
+        try:
+            return text, loader.get_single_node()
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            str(path), "is not valid YAML", got=" ".join(str(error).split())
         ) from None
 
 

@@ -116,7 +116,8 @@ def _geocodes(batch: Batch, column: str, digits: int, of: str) -> pa.Array:
         def faults(part: Batch) -> list[Fault]:
             array = _geocode_texts(part, column, digits)
             missing = _mask(pc.equal(pc.fill_null(pc.binary_length(array), 0), 0))
-            wrong = _wrong_geocodes(array, digits) & ~missing
+            fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
+            wrong = ~_mask(pc.fill_null(fits, False)) & ~missing
             return [("geocode is missing", missing), (f"geocode does not fit {of}", wrong)]
 
         shorter = _mask(pc.less(pc.fill_null(pc.binary_length(array), digits), digits)).any()
@@ -167,11 +168,6 @@ def _all_fit(array: pa.Array, digits: int) -> bool:
 
 
 _IS_ALPHANUMERIC = np.array([byte < 128 and chr(byte).isalnum() for byte in range(256)])
-
-
-def _wrong_geocodes(array: pa.Array, digits: int) -> BoolArray:
-    fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
-    return ~_mask(pc.fill_null(fits, False))
 
 
 def geocode_bytes(array: pa.Array, digits: int) -> Geocodes:

@@ -191,13 +191,9 @@ class GeolevelTableConfig(Model):
     geolevel."""
 
 
-def _kind_of_table(entry: object) -> str:
-    return "some" if isinstance(entry, dict | GeolevelTableConfig) else "all"
-
-
 AnyTable = Annotated[
     Annotated[Text, Tag("all")] | Annotated[GeolevelTableConfig, Tag("some")],
-    Discriminator(_kind_of_table),
+    Discriminator(lambda entry: "some" if isinstance(entry, dict | GeolevelTableConfig) else "all"),
 ]
 TableFormat = Literal["csv", "parquet", "xlsx"]
 _TABLE_FORMATS: list[TableFormat] = ["csv", "parquet"]

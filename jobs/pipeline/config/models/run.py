@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from das.definition import Definition
 from das.mechanisms.registry import chargeable
@@ -262,7 +257,7 @@ class OutputConfig(Model):
 class RuntimeConfig(Model):
     """Where a run works, and how fast: nothing here changes the distribution of any output."""
 
-    master: Text | None = None
+    master: Annotated[Text | None, AfterValidator(refuse_bad_remote)] = None
     """Spark master, such as "local[4,4]" or "spark://host:7077", or a Spark Connect server, such as
     "sc://host:15002/;use_ssl=true", without its token. Default: what spark-submit was given, else
     the server of the environment variable SPARK_REMOTE, else all local cores."""
@@ -280,12 +275,6 @@ class RuntimeConfig(Model):
     """Whether to work in a Spark session without authentication or encryption. Whoever reaches its
     ports or network can then read the confidential data, or act as the user of the run. Manifest
     and public report say so."""
-
-    @field_validator("master")
-    @classmethod
-    def _remote(cls, master: str | None) -> str | None:
-        refuse_bad_remote(master)
-        return master
 
     @model_validator(mode="after")
     def _closed(self) -> RuntimeConfig:
