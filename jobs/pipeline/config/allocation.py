@@ -93,7 +93,7 @@ def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
     groups = {group.label: group for group in groups_of(schema, parse_query(schema, wanted.query))}
     where = f"strata by {wanted.query}"
     if len(groups) < 2:
-        raise ConfigError(where, "needs two answers at least", got=len(groups))
+        raise ConfigError(where, "needs at least two answers", got=len(groups))
     refuse_unknown(where, "names an unknown stratum", wanted.levels, groups)
     missing = [label for label in groups if not wanted.levels.get(label)]
     if missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
@@ -47,7 +48,7 @@ def read_run_file(path: Place) -> RunConfig:
     if document.get("kind") == SURVEY:
         raise ConfigError(
             str(path),
-            "is the run file of a survey, and this command is for censuses: there are no geounits",
+            "is the run file of a survey, but this command needs that of a census",
             want="validate, run, means, tables, synthesize, evaluate, verify, certificate or "
             "account",
         )
@@ -101,7 +102,7 @@ def absolute(config: ModelT, folder: Place) -> ModelT:
       folder: That of the run file, to which they are relative; in a store, that of a release.
 
     Raises:
-      ConfigError: A path cannot be followed, or is a device that does not end.
+      ConfigError: A path cannot be followed, or is an endless device.
     """
 
     def within(_: Keys, place: Place) -> Place:
@@ -180,7 +181,7 @@ def refuse_other_folders(path: Place, config: BaseModel) -> None:
         if not (is_plain or is_geounits or (keys == ("output", "directory") and text == "../..")):
             raise ConfigError(
                 f"{path}: {'.'.join(keys)}",
-                "names a file of another folder, which no release does",
+                "names a file outside of the release",
                 got=text,
                 want="the plain name of a file beside it",
             )
@@ -243,7 +244,7 @@ def absolute_path(path: Place) -> Place:
     except (OSError, RuntimeError):  # RuntimeError: links in a circle
         raise ConfigError(str(path), "cannot be followed; a link leads in a circle") from None
     if is_endless(resolved):
-        raise ConfigError(str(path), "is a device that does not end", want="a file or folder")
+        raise ConfigError(str(path), "is an endless device", want="a file or folder")
     return resolved
 
 
@@ -265,6 +266,7 @@ def _config_error(
         keys = _keys(item["loc"])
         key = ".".join(as_stated(renames, keys) if renames is not None and is_older else keys)
         got = item["input"]
+        got = str(got) if isinstance(got, Fraction) else got
         shown = type(got).__name__ if isinstance(got, dict | list) else f"{got!r:.200}"
         kind = item["type"]
         if kind == "missing":

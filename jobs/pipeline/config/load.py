@@ -107,8 +107,9 @@ def load_plan(
 
 def _read(path: Path, master: str | None = None) -> tuple[RunConfig, RunConfig]:
     """Read a run file as it is written, and with absolute paths and another Spark master."""
+    folder = absolute_path(path).parent
     written = read_run_file(path)
-    config = absolute(written, absolute_path(path).parent)
+    config = absolute(written, folder)
     return written, config if master is None else _with(config, "runtime", master=master)
 
 

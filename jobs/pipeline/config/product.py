@@ -200,7 +200,7 @@ def h1_query(schema: Schema, name: str) -> Query:
     query = parse_query(schema, name)
     if not {"occupied", "vacant"} <= set(query.labels()):
         raise SchemaError(
-            f"query {query.name}", "makes no table H1", want="levels occupied and vacant"
+            f"query {query.name}", "cannot make table H1", want="levels occupied and vacant"
         )
     return query
 
@@ -232,7 +232,7 @@ def grouping(
     else:
         tables |= _partitions(schema, config.tables, "tables")
     for name in config.areas:
-        what = "is no geolevel with types of geounits"
+        what = "is not a geolevel that can have types of geounits"
         refuse_unknown(f"areas.{name}", what, [name], levels[1:])
     return Grouping(tuple(groups.values()), tuple(tables.values()), config.areas, config.floor)
 
@@ -250,7 +250,7 @@ def _partitions(schema: Schema, texts: Sequence[str], key: str) -> dict[str, Que
         if not query.is_partition:
             raise SchemaError(
                 f"{key}: query {query.name}",
-                "does not count every record once, so its answers are no groups of records",
+                "does not count every record exactly once",
                 want="attributes or recodes joined by *, without functions",
             )
         parsed[query.name] = query
@@ -329,7 +329,7 @@ def refuse_long_table(query: Query) -> None:
     if query.size > MOST_ANSWERS:
         raise ConfigError(
             f"table {query.name}",
-            "has more rows for every geounit than a task holds",
+            "has too many rows per geounit",
             got=query.size,
             want=f"at most {MOST_ANSWERS}",
             remedy="ask fewer attributes or groups of levels; counts and microdata have a row for "

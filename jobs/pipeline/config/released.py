@@ -84,7 +84,9 @@ def load_release(root: Place) -> Resolved:
     layout = received_release(absolute_path(root))
     if not layout.manifest.is_file():
         raise OutputError(
-            str(root), "is no folder of a finished release", want="OUT/release, or a copy of it"
+            str(root),
+            "is not the folder of a finished release",
+            want="OUT/release, or a copy of it",
         )
     if _is_of_survey(layout):
         raise ConfigError(

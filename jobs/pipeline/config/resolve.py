@@ -370,7 +370,7 @@ def budget_by_noise(privacy: PrivacyConfig, epsilon: Fraction, strategy: Strateg
     if privacy.definition.is_pure:
         raise BudgetError(
             "epsilon_from",
-            "is noise, but under pure the total is epsilon itself",
+            "cannot be noise under pure, where the total is epsilon itself",
             remedy="leave epsilon_from out",
         )
     unit = Budget(Fraction(1), privacy.delta, privacy.neighbors)

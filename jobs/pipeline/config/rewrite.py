@@ -63,7 +63,7 @@ def kind_of(path: Path) -> Kind:
         return Kind.ALLOCATION
     raise ConfigError(
         str(path),
-        "is no file that format 3 changes",
+        "is not a file that format 3 changes",
         want="a run file of a census or survey, or an allocation file",
     )
 
@@ -155,7 +155,7 @@ def _changes(path: Path, kind: Kind, text: str, root: yaml.Node | None) -> Itera
         if plain is None or plain["text"] != node.value:
             raise ConfigError(
                 f"{path}, line {node.start_mark.line + 1}",
-                f"cannot be replaced by `{new}`: it is not written in plain letters",
+                f"cannot be replaced by `{new}`: it is not written literally",
                 got=text[start:stop],
                 want=node.value,
             )

@@ -101,7 +101,7 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
     if norm is Norm.L1 and wanted.method not in METHODS_OF_L1:
         raise BudgetError(
             f"workload, method {wanted.method}",
-            "plans only for noise that costs in proportion to squared sensitivities",
+            "supports only noise whose cost is proportional to squared sensitivities",
             got=f"{kind.noise.title} noise under {kind.definition}",
             want=" or ".join(METHODS_OF_L1),
             remedy="plan with hdmm, or list `queries` with shares",
@@ -159,7 +159,7 @@ def _refuse_flat(shares: Sequence[QueryShare], power: int) -> None:
     if precision < _LEAST_EIGENVALUE:
         raise BudgetError(
             "workload",
-            "leaves some counts of cells to rounding",
+            "determines some counts of cells only up to rounding errors",
             got=f"relative precision {precision:.1e}",
             want=f"at least {_LEAST_EIGENVALUE:.0e}",
             remedy="give detailed a larger weight",
@@ -306,7 +306,7 @@ def _axes(schema: Schema, table: str) -> list[str]:
     if other:
         raise SchemaError(
             f"workload, table {table}",
-            "may name attributes only",
+            "may name only attributes",
             got=other,
             remedy="say under `bases` what is asked of an attribute",
         )

@@ -73,7 +73,7 @@ def read_nodes(path: Place) -> tuple[str, yaml.Node | None]:
     except OSError as error:
         raise ConfigError(str(path), "cannot be read", got=error.strerror) from None
     except ValueError as error:  # a NUL, or half of a character, in the name
-        raise ConfigError(str(path), "is no file name", got=error) from None
+        raise ConfigError(str(path), "is not a valid file name", got=error) from None
     if len(data) > _LARGEST_FILE:
         raise ConfigError(str(path), "is too large", want=f"at most {_LARGEST_FILE >> 20} MiB")
     try:
@@ -157,7 +157,7 @@ class _Reader:
 
     def _key(self, node: yaml.Node) -> str | int:
         if node.tag == f"{_TAG}merge":
-            raise self._error(node, "merges maps, which is not read here", "<<", "all keys in full")
+            raise self._error(node, "merges maps, which is not supported", "<<", "all keys in full")
         key = self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
         if not isinstance(key, str | int) or isinstance(key, bool):
             got = node.value if isinstance(node, yaml.ScalarNode) else "a list or map"

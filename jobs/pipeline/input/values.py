@@ -363,6 +363,8 @@ def _number_texts(array: pa.Array) -> pa.Array:
 
 def _positions(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
     """Return int64[m], level positions; `_UNKNOWN` or `_MISSING` for other values."""
+    kind = batch.table.column(column).type
+    _check_codes(batch, column, kind.value_type if pa.types.is_dictionary(kind) else kind)
     encoded = _encoded(batch, column)
     of_value = [
         legal.get(text or "", _UNKNOWN if text else _MISSING) for text in _texts(encoded.dictionary)
@@ -413,11 +415,10 @@ def put_together(batch: Batch, parts: Sequence[GeocodePart]) -> pa.Array:
 
 
 def _encoded(batch: Batch, column: str) -> pa.DictionaryArray:
-    """Return a column of codes as a dictionary array; refuse other types of values."""
     array = _one(batch.table.column(column))
-    is_encoded = pa.types.is_dictionary(array.type)
-    _check_codes(batch, column, array.type.value_type if is_encoded else array.type)
-    return array if is_encoded else array.dictionary_encode(null_encoding="encode")
+    if pa.types.is_dictionary(array.type):
+        return array
+    return array.dictionary_encode(null_encoding="encode")
 
 
 def _texts(array: pa.Array) -> list[str | None]:

@@ -245,7 +245,7 @@ def test_a_run_for_a_target_grants_the_rho_that_its_noise_affords(tmp_path):
     [
         (
             {"privacy__definition": "pure"},
-            "privacy: epsilon_from: is noise, but under pure the total is epsilon itself",
+            "privacy: epsilon_from: cannot be noise under pure, where the total is epsilon itself",
         ),
         (
             {"privacy__rho": "1", "privacy__epsilon": None},

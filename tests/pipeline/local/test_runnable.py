@@ -26,7 +26,7 @@ REFUSED = (
     "products.persons: solve.round_l2_passes, geolevel county: has a pass of which no query refines "
     "all others"
 )
-TOO_NOISY = "has so much noise that no counts can be solved"
+TOO_NOISY = "has too much noise to solve counts"
 
 
 @pytest.fixture(autouse=True)

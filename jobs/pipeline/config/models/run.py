@@ -95,7 +95,7 @@ class SplitConfig(Model):
             low, dots, high = code.partition("..")
             if dots and (len(low) != len(high) or low > high):
                 raise ValueError(
-                    f"{code!r} is no range: its ends are texts of one length, in order"
+                    f"{code!r} is not a range: both ends must have the same length and be in order"
                 )
         return codes
 

@@ -162,7 +162,7 @@ class GeocodePart(Model):
     def _with_digits(cls, value: object) -> object:
         if isinstance(value, str):
             raise ValueError(
-                f"says no length; write {{column: {value}, digits: ...}}, with the number of its "
+                f"has no length; write {{column: {value}, digits: ...}}, with the number of its "
                 "characters in the geocode"
             )
         return value

@@ -67,7 +67,9 @@ class FacilitiesConfig(CountedConfig):
                     key, "names an unknown type", got=unknown, want=f"some of {types}"
                 )
         if not counted:
-            raise SchemaError("exact", "has no level that is a type", want=f"some of {types}")
+            raise SchemaError(
+                "exact", "has no level that is a type of facility", want=f"some of {types}"
+            )
         least = np.array([self.at_least.get(name, _LEAST) for name in types], np.int64)
         most = np.array([self.at_most.get(name, _MOST) for name in types], np.int64)
         if (least > most).any():

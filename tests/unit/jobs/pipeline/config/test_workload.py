@@ -252,7 +252,7 @@ def test_weights_move_the_budget():
             "loss: needs a positive weight for every table",
         ),
         ({"tables": {"income": "1"}}, "income"),
-        ({"tables": {"adult": "1"}}, "may name attributes only; got .*adult.*under `bases`"),
+        ({"tables": {"adult": "1"}}, "may name only attributes; got .*adult.*under `bases`"),
         ({"tables": {"sex": "-1"}}, "table sex: has a negative weight; got -1"),
         ({"tables": {"sex": "0"}}, "weights that cannot be used"),
         ({"tables": {}}, "has no marginals"),
