@@ -181,7 +181,7 @@ def refuse_other_folders(path: Place, config: BaseModel) -> None:
         if not (is_plain or is_geounits or (keys == ("output", "directory") and text == "../..")):
             raise ConfigError(
                 f"{path}: {'.'.join(keys)}",
-                "names a file outside of the release",
+                "names a file of another folder, which no release does",
                 got=text,
                 want="the plain name of a file beside it",
             )

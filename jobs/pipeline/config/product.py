@@ -250,7 +250,7 @@ def _partitions(schema: Schema, texts: Sequence[str], key: str) -> dict[str, Que
         if not query.is_partition:
             raise SchemaError(
                 f"{key}: query {query.name}",
-                "does not count every record exactly once",
+                "does not count every record once",
                 want="attributes or recodes joined by *, without functions",
             )
         parsed[query.name] = query

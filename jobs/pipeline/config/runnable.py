@@ -332,7 +332,7 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
         if len(given) > 1 or given[0].name not in names:
             raise ConfigError(
                 where,
-                "has a pass without a query that refines all others, earlier passes and exact queries",
+                "has a pass without a query that refines all others, earlier and exact ones",
                 got=list(names),
                 remedy="name such a query, if one is measured, or set round_l2_passes: false",
             )
