@@ -46,7 +46,7 @@ def read_local(value: str | Path) -> Path:
     except ValueError as error:
         raise ConfigError(f"path {value}", str(error)) from None
     if is_endless(path):
-        raise ConfigError(f"path {value}", "is a device that does not end", want="a file or folder")
+        raise ConfigError(f"path {value}", "is an endless device", want="a file or folder")
     return path
 
 
