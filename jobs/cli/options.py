@@ -54,7 +54,7 @@ def read_local(value: str | Path) -> Path:
     with _refused_at(f"path {value}"):
         path = local_path(value)
     if is_endless(path):
-        raise ConfigError(f"path {value}", "is a device that does not end", want="a file or folder")
+        raise ConfigError(f"path {value}", "is an endless device", want="a file or folder")
     return path
 
 

@@ -169,7 +169,7 @@ def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> di
     return document
 
 
-def _seen_from(out: Path, _: str, path: Place) -> Place:
+def _seen_from(out: Path, _: tuple[str, ...], path: Place) -> Place:
     """Return a path relative to the folder of the run file; addresses stay unchanged."""
     if isinstance(path, StoredPlace):
         return path

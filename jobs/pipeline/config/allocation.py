@@ -93,7 +93,7 @@ def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
     groups = {group.label: group for group in groups_of(schema, parse_query(schema, wanted.query))}
     where = f"strata by {wanted.query}"
     if len(groups) < 2:
-        raise ConfigError(where, "needs two answers at least", got=len(groups))
+        raise ConfigError(where, "needs at least two answers", got=len(groups))
     refuse_unknown(where, "names an unknown stratum", wanted.levels, groups)
     missing = [label for label in groups if not wanted.levels.get(label)]
     if missing:
@@ -152,6 +152,7 @@ def load_allocation(
     spine: Spine,
     kind: BudgetKind = ZCDP_BOUNDED,
     frozen: Callable[[], Mapping[str, tuple[QueryShare, ...]]] | None = None,
+    model: AllocationFile | None = None,
 ) -> Strategy:
     """Read an allocation file for a schema and a spine.
 
@@ -162,11 +163,12 @@ def load_allocation(
       kind: Definition and neighbors of the budget that pays; planned strategies depend on them.
       frozen: Returns what was planned before, as `planned_parts` has it; it is not planned again.
         Called only if the file has something to plan.
+      model: Content of the file, if it was read before.
 
     Raises:
       ConfigError, SchemaError, BudgetError: It cannot be used.
     """
-    model = read_model(path, AllocationFile)
+    model = model or read_model(path, AllocationFile)
     kind = replace(kind, mechanism=model.mechanism)
     of_strata = model.strata.levels.values() if model.strata is not None else ()
     stated = [level for levels in (model.levels, *of_strata) for level in levels.values()]

@@ -361,13 +361,16 @@ def _first(run: dict[str, Any]) -> dict[str, Any]:
     ("change", "said"),
     [
         (lambda run: _first(run)["left"].update(product="people"), "is unknown"),
-        (lambda run: _first(run)["left"].update(product="dwellings"), "is the left one"),
+        (
+            lambda run: _first(run)["left"].update(product="dwellings"),
+            "is the same product as on the left side",
+        ),
         (lambda run: _first(run)["left"]["row"][0].update(coefficient=2), "at most"),
         (lambda run: _first(run).update(geolevel="town"), "do not hold at one geolevel"),
         (lambda run: _first(run).update(geolevel="tract"), "do not hold at one geolevel"),
         (
             lambda run: run["cross_product_constraints"].append(_first(run)),
-            "has the name of another",
+            "has the same name as another constraint",
         ),
         (
             lambda run: _first(run)["left"]["row"][0]["cells"].update(residence=["nobody"]),
@@ -386,7 +389,7 @@ def _first(run: dict[str, Any]) -> dict[str, Any]:
                     "at_least": {"household": 0},
                 }
             ),
-            "stand beside facilities",
+            "cannot be combined with facilities",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

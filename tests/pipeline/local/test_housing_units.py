@@ -220,7 +220,7 @@ def test_who_loses_is_reported_beside_the_plain_result(
 @pytest.mark.parametrize(
     ("solve", "changes", "message"),
     [
-        ({}, {"invariants": []}, "housing_units: are not given to the run"),
+        ({}, {"invariants": []}, "housing_units: are not stated"),
         ({"empirical_bayes": ["block"]}, {}, "with a learned prior or an order of its own"),
         ({"l2_passes": {"block": [["total"]]}}, {}, "with a learned prior or an order of its own"),
         ({"method": "maxfit"}, {}, "method: goes without housing units"),
