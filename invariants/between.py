@@ -219,7 +219,7 @@ def build_constraints(
         rest = group[0].cells & ~np.logical_or.reduce([np.zeros_like(possible), *_cells(within)])
         if not (rest & possible).any():
             what = "follows from those within it" if within else "counts no possible cell"
-            raise ConfigError(_named(group), what, remedy="leave it out")
+            raise ConfigError(_named(group), what, remedy="leave out every constraint named here")
         codes[rest] = number
         lows = [tie.least - equal for tie in group if tie.least is not None]
         highs = [tie.most - equal for tie in group if tie.most is not None]

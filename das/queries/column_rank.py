@@ -32,9 +32,10 @@ _LEAST = 1e-10  # smallest eigenvalue over the largest, at full rank; rounding l
 def has_full_column_rank(queries: Sequence[Query]) -> bool:
     """Return whether the stacked queries have full column rank, for any number of cells.
 
-    Some row spaces have no independent blocks, such as three lines in a plane. Then a dense matrix
-    decides up to 4,096 cells. Above, the function returns True only if a single query has full
-    column rank.
+    The row spaces of an attribute need not split into independent blocks; three lines in a plane
+    do not. Then a dense matrix decides for up to 4,096 cells. For more cells, True is returned only
+    if one query alone has full column rank, so False proves nothing. The same holds for more than
+    4,096^2 products of blocks.
 
     >>> from das.queries.query import parse_query
     >>> from das.schema import Attribute, Schema

@@ -300,12 +300,17 @@ class Block:
 def variance_between(blocks: Sequence[Block]) -> float:
     """Estimate the between-stratum variance of cell shares around the pooled model.
 
-    The unit is the variance of one record's cell. The estimate v solves
-    sum departure^2 / (signal_variance(v) + s^2) = its expectation + two standard deviations. It is
-    0 if noise and sampling of records explain the departures (a strict form of Paule and Mandel).
+    The estimate v is a multiple: the covariance of the shares between strata is v times the
+    covariance of the cell indicators of one record. It solves
+
+        sum departure^2 / (signal_variance(v) + deviation^2) = F + 2 sqrt(2 F) ,
+
+    with the sum over the F axes of all blocks. The right side is the expectation of the sum plus
+    two of its standard deviations, which makes this a conservative form of the estimator of Paule
+    and Mandel. The estimate is 0 if noise and the sampling of records explain the departures.
 
     Args:
-      blocks: The same block of every stratum; not empty.
+      blocks: One block per stratum, all for the same attributes; not empty.
     """
     squares = [np.square(b.departure()) for b in blocks]
     freedom = sum(b.freedom for b in blocks)

@@ -258,10 +258,13 @@ def detailed_column(problem: AllocationProblem) -> int:
 
 
 def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray) -> FloatArray:
-    """Minimize the log of the weighted errors over shares = floor + rest * softmax(z).
+    """Find the shares float64[L, Q] with the smallest weighted sum of mean squared errors.
 
-    The variables z are one vector per part and, with strata, the log odds of the population. The
-    population gets that fraction of the rest, and each stratum gets the remainder.
+    L-BFGS-B minimizes the logarithm of the sum over shares = floor + rest * softmax(z). The floor
+    is the least share of the detailed query at every geolevel; the rest is the budget beyond all
+    floors. There is one vector z for the population and one for each stratum. With strata, one
+    more variable is the log odds of the fraction of the rest that the population gets. Each
+    stratum gets the remaining fraction.
     """
     from scipy.optimize import minimize
 

@@ -328,10 +328,16 @@ class Coordinates:
     def _products(
         self, query: Query, answers: npt.NDArray[np.integer | np.floating], add_up: Adding
     ) -> Iterator[_Product]:
-        """Yield the adjoint answers Q'y of a query on the components where it is not zero.
+        """Yield the adjoint answers Q'y, one product per component where the query is not zero.
 
-        Integer answers are first summed to the marginals that the components need, in narrow
-        integers: most components depend on few sums of many answers.
+        Products are not finished: the caller applies the scale and the matrix of each. Integer
+        answers are first summed to marginals, because most components depend on few sums of many
+        answers. Float answers are not summed first.
+
+        Args:
+          query: Any query, Q.
+          answers: number[G, m], y.
+          add_up: Function that sums integer answers by group, such as `group_sums`.
         """
         equal = self._equal_rows(query)
         factors = [rows.every for rows in equal]

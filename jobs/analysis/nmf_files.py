@@ -277,7 +277,16 @@ def _read(path: Path, columns: list[str], between: tuple[str, str] | None = None
 def _encoded(
     path: Path, table: pa.Table, name: str
 ) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """Return the distinct texts of a column, and the index of each row into them."""
+    """Return the distinct texts of a column, and the index of each row into them.
+
+    Args:
+      path: File of the table, for errors.
+      table: The table.
+      name: Name of the column.
+
+    Raises:
+      InputError: The column is not text, or a row has no value.
+    """
     try:
         column = pc.cast(table.column(name), pa.string()).combine_chunks()
     except pa.ArrowException:

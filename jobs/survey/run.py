@@ -200,10 +200,10 @@ def _evaluate(job: SurveyJob) -> Place:
 
 
 def check_survey(plan: SurveyPlan) -> list[str]:
-    """List the progress of each part, one line per part; reads no data.
+    """List each part of a survey as to do, measured or released, without reading survey data.
 
     Raises:
-      LedgerError: Noisy answers are lost.
+      LedgerError: Noisy answers that were paid for, or the ledger, are missing or changed.
     """
     refuse_lost([spending_of(plan)])
     lines = []

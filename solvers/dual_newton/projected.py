@@ -94,7 +94,8 @@ class Information:
         if len(partitions) + len(general) < len(problem.terms):
             raise SolverError(
                 f"node {problem.geocode}",
-                "has a general term, which projected steps do not accept",
+                "has a term that is neither a partition nor a Kronecker query, as the projected "
+                "solver requires",
                 remedy="use the structured solver",
             )
         self.diagonal = np.zeros((C, k))

@@ -48,10 +48,17 @@ def find_low_answers(answers: FloatArray, variance: float, noise: type[Continuou
 def downweight(
     low: BoolArray, variance: float, noise: type[Continuous]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the weights of single answers, float64[R, m], and of the sum of low ones, float64[R].
+    """Return weights of single answers, float64[R, m], and of sums of low answers, float64[R].
 
-    High answers keep 1 / variance. The n low ones get 1 / (2 median^2 variance), with the median of
-    the largest of n noises, at least 1; their sum gets 1 / (2 n variance).
+    In a row with n low answers, let M be the median of the largest of n noises, in counts (not in
+    standard deviations), or 1 if the median is less. Each low answer has the weight
+    1 / (2 M^2 variance), and their sum 1 / (2 n variance). All other answers have 1 / variance.
+    Without low answers, the sum has the weight 0.
+
+    Args:
+      low: bool[R, m], answers that could be noise only, as `find_low_answers` marks them.
+      variance: Variance of the noise.
+      noise: Family of the noise distribution.
     """
     n_low = low.sum(1)
     some = np.maximum(n_low, 1)

@@ -72,7 +72,12 @@ def write_program(
 
 
 def _stack(rows: list[_Rows], sizes: tuple[int, ...]) -> csr_array:
-    """Stack rows; blocks of zeros have the width of their variables."""
+    """Stack the constraint rows of all groups into one matrix.
+
+    Args:
+      rows: Groups of rows; a block that is None becomes zeros.
+      sizes: Numbers of variables u, z and d: the columns of the three blocks of each group.
+    """
     blocks = [
         [
             csr_array((len(row.lower), size)) if block is None else block

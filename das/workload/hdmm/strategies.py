@@ -222,7 +222,7 @@ class UnionStrategy:
         for part, values in zip(self.parts, noisy, strict=True):
             if (list_members(part.workload.marginals) == chosen).all(axis=1).any():
                 return part.answer([values], names)
-        raise SchemaError(f"marginal {list(names)}", "is in no group of the strategy")
+        raise SchemaError(f"marginal {list(names)}", "is not one that the strategy answers")
 
 
 @dataclass(frozen=True, eq=False)

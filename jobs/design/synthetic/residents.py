@@ -1,7 +1,7 @@
-"""Householders among synthetic persons, and matching sizes of households.
+"""Draw householders among synthetic persons, and sizes of households that match the persons.
 
-Every occupied unit has one householder, an adult if one is available, and as many members as its
-size; all persons in households live in one of them.
+The persons of an occupied unit are one household. It has one householder, an adult if one is
+available, and as many members as its size. Every person in a household lives in an occupied unit.
 """
 
 from __future__ import annotations

@@ -210,7 +210,8 @@ def _refuse_other_release(
                     f"{level.name} {codes[int(np.argmax(homeless))]}",
                     f"the earlier release has people there in {query.name}, and there are no "
                     "living quarters",
-                    remedy="make that release with the same living quarters, or leave them out",
+                    remedy="make the earlier release with the same living quarters, or leave the "
+                    "invariant `living_quarters` out of this run",
                 )
 
 

@@ -130,9 +130,10 @@ def planned_workload(path: Place, geolevel: str) -> WorkloadConfig | None:
 
 
 def even_strategy(schema: Schema, spine: Spine, texts: Sequence[str]) -> Strategy:
-    """Equal shares of geolevels, and in each of `detailed` and of every table that can be measured.
+    """Return equal shares of geolevels and, in each, of `detailed` and every measurable table.
 
-    It is where the search for an allocation begins if there is none.
+    A table can be measured if it counts every cell exactly once. The search for an allocation
+    begins with these shares if the product names no allocation.
 
     Raises:
       SchemaError: A table is not a query on the schema.

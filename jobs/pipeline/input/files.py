@@ -117,7 +117,16 @@ class Batch:
         return f"{self.chunk.path}, row {self.row_number(index)}"
 
     def row_number(self, index: int) -> int:
-        """Return the row number in the file of the row at `index`."""
+        """Return the number in the file, from 1, of a row of this batch.
+
+        In CSV it is the line number, so the header and empty lines count.
+
+        Args:
+          index: Position of the row in `table`, from 0.
+
+        Raises:
+          InputError: The CSV file has fewer rows than when the batch was read.
+        """
         chunk, before = self.chunk, self.offset + int(index)
         if chunk.kind == "parquet":
             return chunk.first_row + before

@@ -150,7 +150,7 @@ def _geocode_texts(batch: Batch, column: str, digits: int) -> pa.Array:
 
 
 def _with_zeros(array: pa.Array, digits: int) -> pa.Array:
-    """Pad texts that are numbers with leading zeros to `digits` digits."""
+    """Pad texts of digits only with leading zeros to `digits` digits; keep all other texts."""
     number = pc.match_substring_regex(array, "^[0-9]+$")
     return pc.if_else(number, pc.utf8_lpad(array, digits, "0"), array)
 

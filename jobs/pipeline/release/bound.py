@@ -132,7 +132,7 @@ def open_released(plan: Plan, entry: InvariantConfig, config: ReleasedCounts) ->
         raise ConfigError(
             where,
             "has seeded noise, so its counts are not protected, and this run is for release",
-            remedy="make it again with noise of the operating system",
+            remedy="make the earlier release again with noise of the operating system",
         )
     digits = plan.census_digits[entry.geolevel]
     theirs = source.plan.census_digits

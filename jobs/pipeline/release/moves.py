@@ -117,9 +117,9 @@ class Contradicted:
 def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings) -> Family:
     """Move the parent of a family to counts that its children can sum to.
 
-    EXACT takes the nearest parent in L1. PENALTY takes the sum of the children that fit their noisy
-    answers best, with a penalty on moved persons (`solvers.objectives.penalty`), after rounding. It
-    moves only cells in which the old or the nearest parent has persons.
+    EXACT takes the nearest such counts in L1. PENALTY fits the children to their noisy answers,
+    with a penalty on moved persons (`solvers.objectives.penalty`), rounds the children, and takes
+    their sum. PENALTY moves only cells in which the old or the nearest parent has persons.
 
     Args:
       node: The family, which has a parent.

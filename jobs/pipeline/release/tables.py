@@ -273,13 +273,16 @@ def write_rows(
     title: str = "",
     spooled: bool = False,
 ) -> dict[str, PartFile]:
-    """Write rows as one part file per format in one pass; holds few rows at a time.
+    """Write tables one after another to one part file per format.
+
+    The tables are consumed once, so few rows are held at a time.
 
     Args:
       tables: At least one table, all with the same columns.
       folders: Target folders by format: `csv`, `parquet` or `xlsx`.
       title: Title of the sheets of a workbook.
-      spooled: Passed to `PartSink`.
+      spooled: Whether a file for a store may be written to the local disk first, because its rows
+        are public and can be too large for memory.
 
     Raises:
       OutputError: A dataset behind the rows is not complete, or a file cannot be written.

@@ -100,10 +100,23 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
 def _verify_manifest(
     resolved: Resolved, product: Product, before: Mapping[str, Manifest]
 ) -> Manifest:
-    """Check the manifest of a product, except for facts that only the run knew.
+    """Compare the manifest of a product with one that is made again from the release.
 
-    Those are time, machine, software and names of grants. Without a run file they include the
-    groups with expected errors, which are not released.
+    Facts that only the run knew are not compared: time, machine, software and names of grants. If
+    the configuration is that of a release, the expected errors of groups are not compared either.
+    The manifest has them, but their queries come from the section `evaluate` of the run file, which
+    is not released.
+
+    Args:
+      resolved: The run, or a solution of it.
+      product: The product.
+      before: Verified manifests of the earlier products, by name.
+
+    Returns:
+      The manifest as it is in the release.
+
+    Raises:
+      VerificationError: The manifests differ, or answers have other noise than the ledger says.
     """
     release = product.release
     stated, ledger = read_manifest(release), read_ledger(release.ledger)

@@ -1,4 +1,7 @@
-"""What a reader finds in a release: datasets, files, columns, and the README. Public."""
+"""Describe the datasets, files and columns of a release, and write its README.
+
+This module uses published facts only, nothing confidential.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,11 @@ def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Pl
 
 
 def _evaluation(confidential: ConfidentialLayout) -> Evaluation | None:
-    """Read the evaluation of a product; None without one."""
+    """Read the evaluation of a product, such as persons or units; return None if none is made.
+
+    Raises:
+      OutputError: The evaluation cannot be read or is damaged.
+    """
     path = confidential.evaluation
     return read_document(Evaluation, path, remedy="run `das evaluate`") if path.exists() else None
 

@@ -60,7 +60,10 @@ LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64(
 
 @dataclass(frozen=True, eq=False)
 class DrawnAnswers:
-    """Drawn answers of an on-demand query in compressed sparse rows, a row per geounit.
+    """Noisy answers of an on-demand query in compressed sparse rows, a row per geounit.
+
+    Below the root, noise is drawn only for answers about cells that are positive in the published
+    counts of the parent. Other answers are absent.
 
     Attributes:
       offsets: int64[G + 1]; geounit g has entries offsets[g]:offsets[g + 1].

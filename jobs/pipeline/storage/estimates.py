@@ -49,7 +49,9 @@ _SINGLE_BELOW = 2.0**16  # below it float32 rounds by at most 2^-9, less than an
 
 
 def tables_schema(largest_above: float) -> pa.Schema:
-    """Return the columns of tables, in single precision if rounding is far below any noise.
+    """Return the schema of estimated tables: float32 if estimates are below 2^16, else float64.
+
+    Below 2^16, float32 rounds by at most 2^-9, less than any noise.
 
     Args:
       largest_above: Largest estimate of the geolevel above, an approximate bound for its children.

@@ -232,8 +232,9 @@ def _refuse_doors(doors: Sequence[str]) -> None:
             "Spark Connect server",
             "is open to others, or does not show that it is closed",
             got="; ".join(doors),
-            remedy="start it with a token and with these properties on, and reach it by TLS, or as "
-            "localhost on its own machine (docs/cluster.md); or accept the risk by "
+            remedy="start it with a token and with spark.authenticate, "
+            "spark.network.crypto.enabled and spark.io.encryption.enabled on, and reach it by TLS, "
+            "or as localhost on its own machine (docs/cluster.md); or accept the risk by "
             "`runtime.allow_open_cluster: true`, which the release then states",
         )
 

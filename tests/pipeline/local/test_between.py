@@ -561,7 +561,7 @@ def _no_facilities(run: dict[str, Any]) -> None:
         (_weigh, "put this product before the other one", _swap),
         (_other_side, "state a row among the invariants of that product", _leave_out(0)),
         (_facilities, "state what facilities hold as constraints too", _no_facilities),
-        (_no_zero, "leave it out", _leave_out(13, 14)),
+        (_no_zero, "leave out every constraint named here", _leave_out(13, 14)),
         (_lower, "raise what is at most, or leave one of them out", _raise),
         (_lower, "raise what is at most, or leave one of them out", _leave_out(2)),
         (_negative, "state what bounds the others by the same cells", _same_cells),

@@ -402,7 +402,9 @@ def test_it_runs_nothing(das: Das, release: Path) -> None:
     for command in ("validate", "run", "account"):
         code, printed = das(command, path)
         assert code != 0
-        assert "whose data are not here; use the run file that made it" in printed
+        assert (
+            "whose data are not here; use the run file from which the release was made" in printed
+        )
     with pytest.raises(ConfigError, match="whose data are not here"):
         _ = load_release(release).last.config.input
 

@@ -315,7 +315,7 @@ class ProductConfig(Model):
         if isinstance(self.data, WithheldData):
             raise ConfigError(
                 "data.input_format withheld",
-                "is of the configuration of a release, whose data are not here",
-                remedy="use the run file that made it",
+                "belongs to the configuration published with a release, whose data are not here",
+                remedy="use the run file from which the release was made",
             )
         return self.data

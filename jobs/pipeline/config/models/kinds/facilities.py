@@ -45,10 +45,11 @@ class FacilitiesConfig(CountedConfig):
     """Type to the most persons of one facility; 99999 if left out."""
 
     def build(self, setting: Setting) -> list[Constraint]:
-        """Find the types that are counted, and how many persons a facility of each may hold.
+        """Build the constraint: which types are counted, and bounds on persons per facility.
 
         Raises:
-          SchemaError: The query is no partition, or names are no types or contradict each other.
+          SchemaError: The query does not count every person as one type, a name is not a type of
+            the query, no type is counted, or `at_least` exceeds `at_most` for a type.
         """
         query = parse_query(setting.schema, self.facilities)
         if not query.is_partition:
