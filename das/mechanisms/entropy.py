@@ -57,7 +57,6 @@ class BitSource(Protocol):
 
     def bits(self, n: int) -> int:
         """Return n fresh uniform bits as an integer in [0, 2**n)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
