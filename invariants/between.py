@@ -23,7 +23,7 @@ from itertools import combinations
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, IntArray, sums_at
 from das.errors import ConfigError
 from das.histograms import Histograms
 from das.queries.query import Query
@@ -83,9 +83,8 @@ class Form:
 
 def weighted_sums(coefficients: IntArray, histograms: Histograms) -> IntArray:
     """Return int64[G]: the sum of the cells of each geounit, weighted by int64[n] coefficients."""
-    out = np.zeros(histograms.n_geounits, np.int64)
-    np.add.at(out, histograms.owners(), coefficients[histograms.cells] * histograms.counts)
-    return out
+    weighted = coefficients[histograms.cells] * histograms.counts
+    return sums_at(histograms.owners(), weighted, histograms.n_geounits)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import IntArray
+from das.arrays import IntArray, joined_ranges
 from das.errors import InfeasibleError
 
 NO_LIMIT = 2**62  # of a linear row: `most` without upper bound, and -`least` without lower bound
@@ -82,10 +82,8 @@ class LeavesTable:
     def take(self, geounits: IntArray) -> LeavesTable:
         """Return the rows of the given geounits, in the order given."""
         sizes = np.diff(self.offsets)[geounits]
-        offsets = np.concatenate(([0], np.cumsum(sizes)))
-        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-        rows = np.repeat(self.offsets[geounits], sizes) + within
-        return LeavesTable(offsets, self.leaves.rows(rows))
+        _, rows = joined_ranges(self.offsets[geounits], sizes)
+        return LeavesTable(np.concatenate(([0], np.cumsum(sizes))), self.leaves.rows(rows))
 
     def owners(self) -> IntArray:
         """Return int64[R]: the geounit of each row."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, IntArray, joined_ranges, sums_at
 from das.errors import SchemaError
 from das.histograms import Histograms
 from das.queries.query import Query
@@ -109,8 +109,7 @@ class StructuralZeros(Constraint):
             both = (patterns[:, None] & rows[None]).reshape(-1, rows.shape[1])
             products = (counts[:, None] * sizes[None]).reshape(-1)
             patterns, of_both = np.unique(both, axis=0, return_inverse=True)
-            counts = np.zeros(len(patterns), np.int64)
-            np.add.at(counts, of_both.reshape(-1), products)
+            counts = sums_at(of_both.reshape(-1), products, len(patterns))
         return int(counts[patterns.any(axis=1)].sum())
 
     @property
@@ -142,10 +141,7 @@ class StructuralZeros(Constraint):
             )
             starts = np.searchsorted(kinds[:, 0], np.arange(query.shape[axis] + 1))
             group = codes[axis][owner]
-            sizes = np.diff(starts)[group]
-            entry = np.repeat(np.arange(len(owner)), sizes)
-            ends = np.cumsum(sizes)
-            kind = np.arange(len(entry)) - (ends - sizes - starts[group])[entry]
+            entry, kind = joined_ranges(starts[group], np.diff(starts)[group])
             owner, cells = owner[entry], cells[entry] + first[kind] * stride
             bits = bits[entry] & kinds[kind, 1:]
             order = np.lexsort((cells, *bits.T, owner))

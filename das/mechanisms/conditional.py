@@ -325,8 +325,7 @@ def most_steps(margins: Sequence[IntArray], records: int) -> int:
             before = column
     groups = [in_rows[start:end] for start, end in pairwise(starts)]
     totals = min(int(group.max()) * records + int(group.sum()) for group in groups)
-    most: int = max(rows.shape[1] * (records + 1), last + max(states) * totals)
-    return most
+    return int(max(rows.shape[1] * (records + 1), last + max(states) * totals))
 
 
 def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.arrays import IntArray
+from das.arrays import IntArray, sums_at
 from das.errors import SchemaError
 from das.histograms import Histograms, frozen_array
 from das.queries.query import Query
@@ -167,10 +167,9 @@ def summarize_query(
         raise SchemaError("accuracy", "truth and release hold different geounits")
     keys = [h.owners() * query.size + query.rows_of(h.cells) for h in (truth, released)]
     spots, position = _numbered(np.concatenate(keys))
-    pairs = np.zeros((2, len(spots)), np.int64)
-    split = len(truth.cells)
-    np.add.at(pairs[0], position[:split], truth.counts)
-    np.add.at(pairs[1], position[split:], released.counts)
+    split, size = len(truth.cells), len(spots)
+    of_truth = sums_at(position[:split], truth.counts, size)
+    pairs = np.stack([of_truth, sums_at(position[split:], released.counts, size)])
     seen = pairs.any(axis=0)  # counts are positive, so nothing cancels
     spots, pairs = spots[seen], pairs[:, seen]
     return _summarize(geocodes, truth.totals(), query.size, spots // query.size, pairs)
@@ -196,9 +195,7 @@ def _summarize(
         ),
         np.concatenate((np.ones(len(errors), np.int64), by_size * size - entries)),
     )
-    l1 = np.zeros((2, n_geounits), np.int64)
-    np.add.at(l1[0], owners, np.abs(errors))
-    np.add.at(l1[1], owners, errors)
+    l1 = sums_at(owners, np.abs(errors), n_geounits)
     return ErrorSummary(
         by_size,
         int(totals.sum()),
@@ -206,7 +203,7 @@ def _summarize(
         counts,
         int(np.count_nonzero((truth == 0) & (released != 0))),
         int(np.count_nonzero((truth != 0) & (released == 0))),
-        _most_changed(geocodes, totals, l1[0], l1[1]),
+        _most_changed(geocodes, totals, l1, sums_at(owners, errors, n_geounits)),
     )
 
 
@@ -226,8 +223,7 @@ def _most_changed(
 def gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
     """Sum counts of equal keys; return increasing keys and their sums, without sums of 0."""
     candidates, position = _numbered(keys)
-    sums = np.zeros(len(candidates), np.int64)
-    np.add.at(sums, position, counts)
+    sums = sums_at(position, counts, len(candidates))
     return candidates[sums != 0], sums[sums != 0]
 
 

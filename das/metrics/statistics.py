@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, IntArray, sums_at
 from das.metrics.accuracy import SIZE_LABELS, TRUE_LABELS, ErrorSummary, unpack
 
 QUANTILES = {
@@ -138,7 +138,6 @@ def _by_bin(
 
 def _distribution(errors: IntArray, counts: IntArray, live: BoolArray) -> dict[str, object]:
     classes = np.searchsorted(ERROR_EDGES, np.abs(errors[live]), side="right") - 1
-    sums = np.zeros(len(ERROR_EDGES), np.int64)
-    np.add.at(sums, classes, counts[live])
+    sums = sums_at(classes, counts[live], len(ERROR_EDGES))
     n_live = int(sums.sum())
     return {"live": n_live, "distribution": [int(s) / n_live for s in sums] if n_live else []}

@@ -121,8 +121,7 @@ class JunctionTree:
         if home is None:
             raise SchemaError("marginal", "lies in no clique", got=attributes)
         away = tuple(axis for axis, i in enumerate(self.cliques[home]) if i not in attributes)
-        out: FloatArray = beliefs[home].sum(axis=away)
-        return out
+        return np.asarray(beliefs[home].sum(axis=away))
 
     def draw(self, beliefs: Sequence[FloatArray], n_records: int, rng: Generator) -> IntArray:
         """Draw records, int64[n_records, d].

@@ -171,8 +171,7 @@ class Loss:
     def _mean(self, table: FloatArray) -> FloatArray:
         """Average over the levels of each attribute, on each of them."""
         sums = np.add.reduceat(table, self.starts, axis=0)
-        out: FloatArray = np.repeat(sums / self.sizes[:, None], self.sizes, axis=0)
-        return out
+        return np.asarray(np.repeat(sums / self.sizes[:, None], self.sizes, axis=0))
 
 
 def _mixture(domain: Domain, loss: Loss, probability: FloatArray) -> Mixture:

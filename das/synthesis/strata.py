@@ -113,8 +113,7 @@ class Strata:
 
     def of_records(self, codes: IntArray) -> IntArray:
         """Return the stratum of each record, int64[n]."""
-        out: IntArray = self.groups[tuple(codes[:, i] for i in self.attributes)]
-        return out
+        return np.asarray(self.groups[tuple(codes[:, i] for i in self.attributes)])
 
     def shares(self) -> FloatArray:
         """Return the public share of each stratum, float64[n_strata]."""
@@ -293,8 +292,7 @@ class Block:
         """Return the table shrunk toward the goal, given the between-stratum variance of shares."""
         signal = self.signal_variance(variance)
         kept = signal / (signal + self.deviation**2) * self.departure()
-        out: FloatArray = self.goal + (self.axes @ kept).reshape(self.goal.shape)
-        return out
+        return np.asarray(self.goal + (self.axes @ kept).reshape(self.goal.shape))
 
 
 def variance_between(blocks: Sequence[Block]) -> float:
@@ -398,8 +396,7 @@ def onto_simplex(values: FloatArray, total: float) -> FloatArray:
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
     last = np.flatnonzero(falling - excess >= 0)[-1] if total > 0 else 0
-    out: FloatArray = np.maximum(values - excess[last], 0.0)
-    return out
+    return np.asarray(np.maximum(values - excess[last], 0.0))
 
 
 def _weights(

@@ -94,8 +94,7 @@ def shrink_singular_values(noisy: FloatArray, deviation: float) -> FloatArray:
     shrunk = np.zeros_like(values)
     squares = np.maximum((y[kept] ** 2 - ratio - 1.0) ** 2 - 4.0 * ratio, 0.0)
     shrunk[kept] = scale * np.sqrt(squares) / y[kept]
-    out: FloatArray = (left * shrunk) @ right
-    return out
+    return np.asarray((left * shrunk) @ right)
 
 
 def shrink_block(block: FloatArray, deviation: float, freedom: int) -> FloatArray:
@@ -147,8 +146,7 @@ def strongest_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
 
 def rounded(values: FloatArray | float, unit: float = _UNIT) -> FloatArray:
     """Round to multiples of 1 / unit, to drop last digits, which depend on the processor."""
-    out: FloatArray = np.rint(np.asarray(values) * unit) / unit
-    return out
+    return np.asarray(np.rint(np.asarray(values) * unit) / unit)
 
 
 def _denoised(rest: FloatArray, deviation: float) -> FloatArray:

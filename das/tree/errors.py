@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from das.arrays import BoolArray, FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray, joined_ranges
 from das.errors import SchemaError
 from das.queries.query import Query
 from das.tree.classes import Chain, SubtreeClasses
@@ -410,10 +410,8 @@ def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[Chain,
     for row in range(root, -1, -1):
         parts = [child for _, _, child in links[row]] or [np.array([tree.n_classes - 1])]
         members[row] = np.concatenate(parts)
-        degree = np.diff(starts)[members[row]]
-        parent = np.repeat(np.arange(len(degree)), degree)
-        offset = np.arange(len(parent)) - np.repeat(np.cumsum(degree) - degree, degree)
-        child = tree.child[np.repeat(starts[members[row]], degree) + offset]
+        parent, edges = joined_ranges(starts[members[row]], np.diff(starts)[members[row]])
+        child = tree.child[edges]
         for lower in np.unique(row_of[child]).tolist():
             chosen = row_of[child] == lower
             links[lower].append((row, parent[chosen], child[chosen]))
