@@ -144,9 +144,7 @@ class MeasuredStrata:
         return self.population.rho + max(map(sum_rho, self.inside))
 
 
-def synthesize_strata(
-    measured: MeasuredStrata, fit: Fit, n_records: int, seed: int, inner_fit: Fit = STRATUM_FIT
-) -> Records:
+def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: int) -> Records:
     """Fit the pooled model, shrink and refit each stratum, and draw records by public weights.
 
     The result is a function of noisy answers and public numbers alone.
@@ -157,7 +155,6 @@ def synthesize_strata(
       n_records: Number of records. Strata get their public shares. If these are from a sample, they
         are combined with noisy population-wide counts by precision.
       seed: Seed of fits and draws.
-      inner_fit: Parameters of the fit of a stratum, which starts from pooled components.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     strata, population = measured.strata, measured.population
@@ -192,8 +189,8 @@ def synthesize_strata(
         if not n:
             continue
         aims = stratum_targets(size, blocks, variances, prior)
-        start = _chosen(levels, prior.chances, inner_fit, rng)
-        fitted = refit_mixture(merged, aims, inner_fit, start)
+        start = _chosen(levels, prior.chances, STRATUM_FIT, rng)
+        fitted = refit_mixture(merged, aims, STRATUM_FIT, start)
         drawn = draw_records(fitted, merging, domain, n, rng)
         codes = np.empty((n, len(whole.names)), np.int64)
         codes[:, list(inner)] = drawn.codes
