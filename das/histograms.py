@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +15,7 @@ from das.errors import SchemaError
 # No sum of counts may reach this: 100,000 times the world population. Sums are then exact in int64
 # and in floats, and node problems can be solved: states of 2e17 persons were, one of 2e18 was not.
 TOTAL_LIMIT = 2**50
+_MOST_CELLS = 1 << 27  # of one marginal of records: a gigabyte of counts
 
 
 def frozen_array(values: npt.ArrayLike) -> IntArray:
@@ -29,6 +32,37 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
         array = array.view()
         array.flags.writeable = False
     return array
+
+
+def mixed_radix(codes: IntArray, attributes: Sequence[int], sizes: Sequence[int]) -> IntArray:
+    """Number the combinations of levels of some attributes, int64[n]; the last runs fastest."""
+    out = np.zeros(len(codes), np.int64)
+    for i in attributes:
+        out = out * sizes[i] + codes[:, i]
+    return out
+
+
+def count_by_levels(codes: IntArray, sizes: Sequence[int], attributes: Sequence[int]) -> IntArray:
+    """Count records by the levels of some attributes, int64[product of their sizes] in C order.
+
+    Args:
+      codes: int64[n, d], the level of each attribute.
+      sizes: d numbers of levels.
+      attributes: Columns of `codes` to count by, numbered from 0, in this order.
+
+    Raises:
+      SchemaError: The marginal has too many cells.
+    """
+    cells = math.prod(sizes[i] for i in attributes)
+    if cells > _MOST_CELLS:
+        raise SchemaError(
+            f"marginal of {len(attributes)} attributes",
+            "is too large",
+            got=f"{cells:.3g} cells",
+            want=f"at most {_MOST_CELLS}",
+        )
+    spots = mixed_radix(codes, attributes, sizes)
+    return np.bincount(spots, minlength=cells).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -109,10 +109,7 @@ def _require_whole(where: str, what: str, total: Fraction) -> None:
         raise BudgetError(where, what, got=f"{total} (about {float(total):.6f})", want="exactly 1")
 
 
-@lru_cache(maxsize=64)
-def _search(queries: tuple[Query, ...], weights: tuple[Fraction, ...]) -> JointSensitivity:
-    """Return the joint sensitivity, cached for geolevels with the same queries."""
-    return joint_sensitivity(queries, weights)
+_search = lru_cache(maxsize=64)(joint_sensitivity)  # geolevels often have the same queries
 
 
 @dataclass(frozen=True, eq=False)

@@ -135,6 +135,30 @@ class Constraint(ABC):
         """
 
 
+class QueryConstraint(Constraint):
+    """Constraint on the answers of one partition query.
+
+    Attributes:
+      query: The partition query.
+    """
+
+    query: Query
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Return the labels of all answers; public counts that a kind lacks are 0."""
+        return tuple(self.query.labels())
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """Return the query."""
+        return (self.query,)
+
+    def described(self, schema: Schema) -> str:
+        """Return the name of the query."""
+        return self.query.name
+
+
 def statements_of(
     title: str, query: Query, least: IntArray, most: IntArray, cells: IntArray
 ) -> Iterator[Statement]:

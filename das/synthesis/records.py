@@ -15,12 +15,12 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
+from das.histograms import count_by_levels
 from das.mechanisms.exponential import Selection
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 
 Generator = np.random.Generator  # noqa: TID251 - what is drawn of a model is no noise of a release
-_MOST_TABLE = 1 << 27  # cells of one marginal, a gigabyte of integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,17 +106,8 @@ class Records:
         Raises:
           SchemaError: The marginal has too many cells.
         """
-        shape = [self.domain.sizes[i] for i in attributes]
-        cells = math.prod(shape)
-        if cells > _MOST_TABLE:
-            raise SchemaError(
-                f"marginal of {len(shape)} attributes",
-                "is too large",
-                got=f"{cells:.3g} cells",
-                want=f"at most {_MOST_TABLE}",
-            )
-        spots = mixed_radix(self.codes, attributes, self.domain.sizes)
-        return np.bincount(spots, minlength=cells).astype(np.int64).reshape(shape)
+        counts = count_by_levels(self.codes, self.domain.sizes, attributes)
+        return counts.reshape([self.domain.sizes[i] for i in attributes])
 
     def answer(self, query: Query) -> IntArray:
         """Evaluate a product query exactly, int64[m].
@@ -249,14 +240,6 @@ class ChosenMarginals(_OneWay):
         """Sum what all of it cost, selections included."""
         selected = sum((each.mechanism.rho for each in self.selections), Fraction(0))
         return selected + sum_rho((*self.one_way, *self.marginals))
-
-
-def mixed_radix(codes: IntArray, attributes: Sequence[int], sizes: Sequence[int]) -> IntArray:
-    """Number the combinations of levels of some attributes, int64[n]; the last runs fastest."""
-    out = np.zeros(len(codes), np.int64)
-    for i in attributes:
-        out = out * sizes[i] + codes[:, i]
-    return out
 
 
 def sum_rho(answers: Iterable[NoisyAnswer]) -> Fraction:

@@ -443,7 +443,10 @@ class Coordinates:
             blocks = self._blocks(factors, index)
             if blocks is None:
                 continue
-            tensor = self._to_tensor(part, index)
+            order, shape = self._tensor_axes(index)
+            cells = part if self.spans is None else np.asarray(self.spans[index] @ part)
+            axes = (*(1 + axis for axis in np.argsort(order)), 0)
+            tensor = cells.reshape(len(cells), *shape).transpose(axes)
             for axis, block in enumerate(blocks):
                 tensor = along(axis, tensor, block.T)
             out += tensor
@@ -570,13 +573,6 @@ class Coordinates:
         moved = tensor.transpose(tensor.ndim - 1, *order)
         part = moved.reshape(len(moved), self.components.sizes[index], self.widths[index])
         return part if self.spans is None else np.asarray(self.spans[index].T @ part)
-
-    def _to_tensor(self, part: FloatArray, index: int) -> FloatArray:
-        order, shape = self._tensor_axes(index)
-        back = np.argsort(order)
-        if self.spans is not None:
-            part = np.asarray(self.spans[index] @ part)
-        return part.reshape(len(part), *shape).transpose(*(axis + 1 for axis in back), 0)
 
     # --- flat rows, as files hold them -----------------------------------------------------------
 

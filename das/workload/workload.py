@@ -296,7 +296,8 @@ class Workload:
         while by_order and not len(by_order[-1]):
             by_order.pop()
         sets = AttributeSets(len(attributes), tuple(by_order))
-        return cls._from_sets(attributes, sets, weighting)
+        weights = sets.product(_weight_factors(attributes, weighting))
+        return cls(tuple(attributes), sets, weights, weighting)
 
     @classmethod
     def of_marginals(
@@ -318,7 +319,8 @@ class Workload:
         if sets.size != len(rows):
             raise SchemaError("workload", "lists a marginal twice")
         if isinstance(weights, Weighting):
-            return cls._from_sets(attributes, sets, weights)
+            scheme = sets.product(_weight_factors(attributes, weights))
+            return cls(tuple(attributes), sets, scheme, weights)
         if len(weights) != len(rows):
             raise SchemaError(
                 "workload", "needs a weight per marginal", got=len(weights), want=len(rows)
@@ -327,13 +329,6 @@ class Workload:
         for row, weight in zip(rows, weights, strict=True):
             flat[sets.positions(row)] = weight
         return cls(tuple(attributes), sets, flat)
-
-    @classmethod
-    def _from_sets(
-        cls, attributes: Sequence[AttributeWorkload], sets: AttributeSets, weighting: Weighting
-    ) -> Workload:
-        weights = sets.product(_weight_factors(attributes, weighting))
-        return cls(tuple(attributes), sets, weights, weighting)
 
     @property
     def is_plain(self) -> bool:
