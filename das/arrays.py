@@ -40,6 +40,13 @@ def joined_ranges(starts: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray
     return owner, np.arange(len(owner)) + (starts - np.cumsum(sizes) + sizes)[owner]
 
 
+def read_only(values: npt.ArrayLike) -> FloatArray:
+    """Return a read-only copy of numbers as float64."""
+    array = np.array(values, np.float64, order="C")
+    array.flags.writeable = False
+    return array
+
+
 def kron(factors: Iterable[FloatArray]) -> FloatArray:
     """Return the Kronecker product of at least one matrix."""
     return reduce(lambda left, right: np.asarray(np.kron(left, right)), factors)

@@ -65,6 +65,12 @@ def count_by_levels(codes: IntArray, sizes: Sequence[int], attributes: Sequence[
     return np.bincount(spots, minlength=cells).astype(np.int64)
 
 
+def freeze_arrays(owner: object, *names: str) -> None:
+    """Replace integer arrays of a frozen dataclass by read-only ones, as `frozen_array` does."""
+    for name in names:
+        object.__setattr__(owner, name, frozen_array(getattr(owner, name)))
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Histograms:
     """Counts of G geounits, compressed by rows; a geounit's histogram is x_g in N^n.
@@ -87,8 +93,7 @@ class Histograms:
     counts: IntArray
 
     def __post_init__(self) -> None:
-        for name in ("offsets", "cells", "counts"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        freeze_arrays(self, "offsets", "cells", "counts")
         if len(self.offsets) == 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.cells):
             raise SchemaError("histograms", "offsets do not span the entries")
         if (np.diff(self.offsets) < 0).any():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.arrays import IntArray
-from das.errors import SchemaError
+from das.errors import SchemaError, require_distinct
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,10 @@ class Attribute:
     def __post_init__(self) -> None:
         if not self.levels:
             raise SchemaError(f"attribute {self.name}", "has no levels")
-        if len(set(self.levels)) != len(self.levels):
-            twice = sorted(level for level, n in Counter(self.levels).items() if n > 1)
-            raise SchemaError(f"attribute {self.name}", "has a level twice", got=twice)
+        if len(set(self.levels)) != len(self.levels):  # there may be very many levels
+            require_distinct(
+                self.levels, SchemaError, f"attribute {self.name}", "has a level twice"
+            )
 
     @property
     def size(self) -> int:
@@ -149,9 +149,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.attributes] + [r.name for r in self.recodes]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SchemaError(f"schema {self.name}", "uses a name twice", got=twice)
+        require_distinct(names, SchemaError, f"schema {self.name}", "uses a name twice")
         unclear = [name for name in names if not is_plain_name(name)]
         if unclear:
             raise SchemaError(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-from das.errors import BudgetError
+from das.errors import BudgetError, require_distinct
 from das.mechanisms.mechanism import Mechanism, Norm
 from das.mechanisms.registry import choose_mechanism
 from das.privacy.budget import Budget
@@ -168,10 +168,8 @@ class Strategy:
     def __post_init__(self) -> None:
         for level, part in enumerate(self.levels):
             names = [entry.query.name for entry in self.measured(level)]
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                where = f"allocation, geolevel {part.geolevel}"
-                raise BudgetError(where, "lists a query twice", got=twice)
+            where = f"allocation, geolevel {part.geolevel}"
+            require_distinct(names, BudgetError, where, "lists a query twice")
         if self.strata:
             self._check_strata()
         for stratum in self.strata or (None,):

@@ -15,7 +15,7 @@ from itertools import takewhile
 import numpy as np
 
 from das.arrays import BoolArray, Geocodes, IntArray
-from das.errors import GeographyError
+from das.errors import GeographyError, require_distinct
 
 ROOT_CODE = "0"  # geocode of a root whose prefix is empty, such as a nation
 
@@ -39,8 +39,7 @@ class Spine:
     def __post_init__(self) -> None:
         if not self.levels or len(self.levels) != len(self.digits):
             raise GeographyError("spine", "needs at least one geolevel and one length for each")
-        if len(set(self.levels)) != len(self.levels):
-            raise GeographyError("spine", "names a geolevel twice", got=list(self.levels))
+        require_distinct(self.levels, GeographyError, "spine", "names a geolevel twice")
         if self.digits[0] < 0 or any(
             b <= a for a, b in zip(self.digits, self.digits[1:], strict=False)
         ):

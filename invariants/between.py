@@ -252,8 +252,7 @@ def _cells(groups: Sequence[Group]) -> list[BoolArray]:
 
 def _refuse_crossing(groups: Sequence[Group]) -> None:
     for first, second in combinations(groups, 2):  # the smaller first
-        shared = first[0].cells & second[0].cells
-        if shared.any() and not (shared == first[0].cells).all():
+        if (first[0].cells & second[0].cells).any() and not _is_within(first, second):
             raise ConfigError(
                 _named(second),
                 "has cells in common with another, and neither lies within the other",
@@ -264,18 +263,12 @@ def _refuse_crossing(groups: Sequence[Group]) -> None:
 
 def _directly_within(group: Group, groups: Sequence[Group]) -> list[Group]:
     """Return the largest groups within a group; all groups are nested or disjoint."""
-    inside = [
-        other
-        for other in groups
-        if other is not group and not (other[0].cells & ~group[0].cells).any()
-    ]
-    return [
-        inner
-        for inner in inside
-        if not any(
-            other is not inner and not (inner[0].cells & ~other[0].cells).any() for other in inside
-        )
-    ]
+    inside = [other for other in groups if _is_within(other, group)]
+    return [inner for inner in inside if not any(_is_within(inner, other) for other in inside)]
+
+
+def _is_within(inner: Group, outer: Group) -> bool:
+    return inner is not outer and not (inner[0].cells & ~outer[0].cells).any()
 
 
 def _equality_within(inner: Group, outer: Group) -> Form:

@@ -170,19 +170,15 @@ def levels_in(
     Raises:
       SchemaError: A name or level is unknown, or a range of levels is invalid.
     """
-    recodes = {recode.name: recode for recode in schema.recodes}
     masks = {attribute.name: np.ones(attribute.size, np.bool_) for attribute in schema.attributes}
+    axes = {a.name: (a.name, a.levels, np.arange(a.size)) for a in schema.attributes}
+    axes |= {r.name: (r.attribute, r.groups, np.asarray(r.codes)) for r in schema.recodes}
     for name, listed in group.items():
-        if name in recodes:
-            labels: Sequence[str] = recodes[name].groups
-            of, code = recodes[name].attribute, np.asarray(recodes[name].codes)
-        elif name in masks:
-            labels, of = schema.attribute(name).levels, name
-            code = np.arange(len(labels))
-        else:
+        if name not in axes:
             raise SchemaError(
-                where, "names an unknown attribute", got=name, want=f"one of {[*masks, *recodes]}"
+                where, "names an unknown attribute", got=name, want=f"one of {[*axes]}"
             )
+        of, labels, code = axes[name]
         wanted = written_out(labels, listed, f"{where}.{name}")
         unknown = [level for level in wanted if level not in labels]
         if unknown or not wanted:

@@ -13,7 +13,7 @@ import numpy as np
 
 from das.arrays import IntArray, sums_at
 from das.errors import SchemaError
-from das.histograms import Histograms, frozen_array
+from das.histograms import Histograms, freeze_arrays
 from das.queries.query import Query
 
 SIZE_EDGES = (0, 1, 10, 100, 1_000, 10_000)  # least true population of each bin of geounits
@@ -71,8 +71,7 @@ class ErrorSummary:
     top: tuple[Change, ...]
 
     def __post_init__(self) -> None:
-        for name in ("geounits", "keys", "counts"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        freeze_arrays(self, "geounits", "keys", "counts")
 
     @property
     def answers(self) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray, sums_at
 from das.errors import SchemaError
-from das.histograms import Histograms, frozen_array
+from das.histograms import Histograms, freeze_arrays
 from das.metrics.accuracy import gather
 from das.queries.query import Query, common_refinement
 
@@ -74,7 +74,7 @@ class Areas:
     of_geounits: IntArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "of_geounits", frozen_array(self.of_geounits))
+        freeze_arrays(self, "of_geounits")
 
     def slice(self, start: int, stop: int) -> Areas:
         """Return the types of geounits start..stop-1."""
@@ -102,8 +102,7 @@ class GroupErrors:
     largest: IntArray
 
     def __post_init__(self) -> None:
-        for name in ("answers", "truth", "released", "absolute", "largest"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        freeze_arrays(self, "answers", "truth", "released", "absolute", "largest")
 
 
 def merge_groups(first: GroupErrors, second: GroupErrors) -> GroupErrors:

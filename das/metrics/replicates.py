@@ -19,7 +19,7 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
-from das.histograms import Histograms, frozen_array
+from das.histograms import Histograms, freeze_arrays
 from das.metrics.accuracy import TRUE_EDGES, gather, summarize_query, unpack
 from das.queries.query import Query
 
@@ -37,8 +37,7 @@ class ClassErrors:
     counts: IntArray
 
     def __post_init__(self) -> None:
-        for name in ("keys", "counts"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        freeze_arrays(self, "keys", "counts")
 
     @property
     def nbytes(self) -> int:

@@ -269,11 +269,6 @@ class Block:
             size,
         )
 
-    @property
-    def freedom(self) -> int:
-        """Count the degrees of freedom of the noise."""
-        return len(self.scales)
-
     def departure(self) -> FloatArray:
         """Return how far the noisy table is from the model along each axis, float64[freedom]."""
         return np.asarray((self.noisy - self.goal).reshape(-1) @ self.axes)
@@ -303,7 +298,7 @@ def variance_between(blocks: Sequence[Block]) -> float:
       blocks: The same block of every stratum; not empty.
     """
     squares = [np.square(b.departure()) for b in blocks]
-    freedom = sum(b.freedom for b in blocks)
+    freedom = sum(len(b.scales) for b in blocks)
     most = freedom + _STRICT * math.sqrt(2.0 * freedom)
 
     def is_too_little(variance: float) -> bool:

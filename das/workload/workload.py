@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import FloatArray, IntArray
-from das.errors import SchemaError
+from das.arrays import FloatArray, IntArray, read_only
+from das.errors import SchemaError, require_distinct
 from das.workload.attribute_sets import AttributeSets, append_one
 
 _IN_ROW_SPACE = 1e-9  # largest residual of the ones vector; default, not measured
@@ -68,8 +68,7 @@ class AttributeWorkload:
                 f"workload of {self.name}", "needs a matrix if, and only if, its kind is given"
             )
         if self.given is not None:
-            matrix = np.array(self.given, np.float64, order="C")
-            matrix.flags.writeable = False
+            matrix = read_only(self.given)
             object.__setattr__(self, "given", matrix)
             _check_given(self.name, matrix, self.size)
 
@@ -204,8 +203,7 @@ def positions_of(attributes: Sequence[AttributeWorkload], names: Sequence[str]) 
             got=unknown,
             want=f"some of {list(index)}",
         )
-    if len(set(names)) != len(names):
-        raise SchemaError(f"marginal {list(names)}", "names an attribute twice")
+    require_distinct(names, SchemaError, f"marginal {list(names)}", "names an attribute twice")
     return [index[name] for name in names]
 
 
@@ -251,13 +249,10 @@ class Workload:
 
     def __post_init__(self) -> None:
         names = [attribute.name for attribute in self.attributes]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SchemaError("workload", "names an attribute twice", got=twice)
+        require_distinct(names, SchemaError, "workload", "names an attribute twice")
         if self.marginals.size == 0:
             raise SchemaError("workload", "has no marginals")
-        weights = np.array(self.weights, np.float64)
-        weights.flags.writeable = False
+        weights = read_only(self.weights)
         object.__setattr__(self, "weights", weights)
         if (
             weights.shape != (self.marginals.size,)
