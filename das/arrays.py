@@ -26,6 +26,18 @@ def sums_at(indexes: IntArray, values: IntArray, size: int) -> IntArray:
     return out
 
 
+def run_starts(*columns: npt.NDArray[np.generic]) -> IntArray:
+    """Return the index, from 0, of the first entry of every run of rows equal in all columns.
+
+    >>> run_starts(np.array([7, 7, 7, 8]), np.array([0, 0, 1, 1])).tolist()
+    [0, 2, 3]
+    """
+    is_new = np.arange(len(columns[0])) == 0
+    for column in columns:
+        is_new[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(is_new)
+
+
 def joined_ranges(starts: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:
     """Concatenate ranges of integers: for each entry, return its range and the integer.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import IntArray
+from das.arrays import IntArray, run_starts
 from das.errors import SchemaError
 
 # No sum of counts may reach this: 100,000 times the world population. Sums are then exact in int64
@@ -150,9 +150,7 @@ class Histograms:
         order = np.lexsort((cells, owners))
         owners, cells, counts = owners[order], cells[order], counts[order]
         if len(owners):
-            first = np.concatenate(
-                ([True], (np.diff(owners) != 0) | (np.diff(cells) != 0))
-            ).nonzero()[0]
+            first = run_starts(owners, cells)
             owners, cells, counts = owners[first], cells[first], np.add.reduceat(counts, first)
             keep = counts != 0
             owners, cells, counts = owners[keep], cells[keep], counts[keep]

@@ -14,7 +14,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from das.arrays import BoolArray, Geocodes, IntArray
+from das.arrays import BoolArray, Geocodes, IntArray, run_starts
 from das.errors import GeographyError, require_distinct
 
 ROOT_CODE = "0"  # geocode of a root whose prefix is empty, such as a nation
@@ -114,7 +114,7 @@ class Lattice:
         for digits in reversed(spine.digits[:-1]):
             below = levels[0]
             prefix = below.astype(f"S{digits}") if digits else np.full(below.shape, b"0", "S1")
-            starts = np.flatnonzero(np.concatenate(([True], prefix[1:] != prefix[:-1])))
+            starts = run_starts(prefix)
             levels.insert(0, prefix[starts])
             first_child.insert(0, np.append(starts, len(below)).astype(np.int64))
             parents.insert(0, np.repeat(np.arange(len(starts)), np.diff(first_child[0])))
@@ -137,10 +137,8 @@ class Lattice:
     @cached_property
     def is_only_child(self) -> tuple[BoolArray, ...]:
         """Return per geolevel bool[G_l]: whether the parent has no other child."""
-        out = [np.array([False])]
-        for level in range(1, len(self.spine.levels)):
-            out.append(self.n_children(level - 1)[self.parents[level]] == 1)
-        return tuple(out)
+        below = enumerate(self.parents[1:])  # with the index of the geolevel above
+        return (np.array([False]), *(self.n_children(i)[parents] == 1 for i, parents in below))
 
     @cached_property
     def chain_end(self) -> tuple[IntArray, ...]:

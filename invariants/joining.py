@@ -23,7 +23,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, IntArray, joined_ranges, run_starts
 from das.errors import ConfigError, VerificationError
 from das.histograms import Histograms
 from invariants.between import CrossProductConstraints, Form
@@ -215,10 +215,8 @@ def _expanded(histograms: Histograms) -> tuple[IntArray, IntArray]:
 
 def _within(groups: IntArray) -> IntArray:
     """Return int64[m]: the number of each entry in its group, from 0; groups rise."""
-    if not len(groups):
-        return np.zeros(0, np.int64)
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(groups) != 0)))
-    return np.arange(len(groups)) - np.repeat(starts, np.diff(np.append(starts, len(groups))))
+    starts = run_starts(groups)
+    return joined_ranges(np.zeros_like(starts), np.diff(np.append(starts, len(groups))))[1]
 
 
 def _leaf_keys(codes: Sequence[str], seed: int) -> _Keys:

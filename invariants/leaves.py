@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import IntArray, joined_ranges
+from das.arrays import IntArray, joined_ranges, run_starts
 from das.errors import InfeasibleError
 
 NO_LIMIT = 2**62  # of a linear row: `most` without upper bound, and -`least` without lower bound
@@ -168,11 +168,7 @@ def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
     tight = tighten(leaves)
     kinds = _kinds(tight)
     order = np.lexsort((kinds, owners))
-    starts = np.flatnonzero(
-        np.concatenate(([True], (np.diff(owners[order]) != 0) | (np.diff(kinds[order]) != 0)))
-        if len(order)
-        else np.zeros(0, np.bool_)
-    )
+    starts = run_starts(owners[order], kinds[order])
     summed = tight.rows(order)
     if len(starts):
         summed = _by_field(lambda column: np.add.reduceat(column, starts), summed)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray, joined_ranges, sums_at
+from das.arrays import BoolArray, IntArray, joined_ranges, run_starts, sums_at
 from das.errors import SchemaError
 from das.histograms import Histograms
 from das.queries.query import Query
@@ -146,9 +146,8 @@ class StructuralZeros(Constraint):
             bits = bits[entry] & kinds[kind, 1:]
             order = np.lexsort((cells, *bits.T, owner))
             owner, cells, bits = owner[order], cells[order], bits[order]
-            is_new = np.ones(len(owner), np.bool_)
-            is_new[1:] = (np.diff(owner) != 0) | (np.diff(bits, axis=0) != 0).any(axis=1)
-            owner, cells, bits = owner[is_new], cells[is_new], bits[is_new]
+            distinct = run_starts(owner, *bits.T)
+            owner, cells, bits = owner[distinct], cells[distinct], bits[distinct]
         outside = np.full(len(positions), np.iinfo(np.int64).max)
         free = ~bits.any(axis=1)
         np.minimum.at(outside, owner[free], cells[free])

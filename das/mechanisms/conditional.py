@@ -129,13 +129,11 @@ class _Problem:
         ]
         steps = sum((most + 1) * len(x) for x, most in zip(self.counts, self.most, strict=True))
         if steps > _MOST_STEPS:
-            raise BudgetError(
-                "conditional table",
+            raise _too_many_steps(
                 "is too large for exact sampling",
-                got=f"{steps} products",
-                want=f"at most {_MOST_STEPS}",
-                remedy="make the classes of cells smaller, by more invariants, or release noisy "
-                "answers and estimate from them",
+                f"{steps} products",
+                "make the classes of cells smaller, by more invariants, or release noisy answers "
+                "and estimate from them",
             )
 
     def weights(self, digits: int) -> _Weights:
@@ -169,11 +167,10 @@ class _Problem:
                 after |= {self.left(index, rest, total) for total in totals}
                 steps += len(totals)
                 if steps > _MOST_STEPS:
-                    raise BudgetError(
-                        "conditional table",
+                    raise _too_many_steps(
                         "has too many combinations of sums for exact sampling",
-                        want=f"at most {_MOST_STEPS}",
-                        remedy="keep fewer sums of overlapping cells, or release noisy answers and "
+                        f"more than {_MOST_STEPS}",
+                        "keep fewer sums of overlapping cells, or release noisy answers and "
                         "estimate from them",
                     )
             reachable.append(
@@ -342,13 +339,9 @@ def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> 
     """
     steps = most_steps(margins, records)
     if steps > _MOST_STEPS:
-        raise BudgetError(
-            "conditional table",
-            "may be too large for exact sampling",
-            got=f"up to {steps} products",
-            want=f"at most {_MOST_STEPS}",
-            remedy="keep fewer marginals, or request a table with fewer cells",
-        )
+        remedy = "keep fewer marginals, or request a table with fewer cells"
+        what = "may be too large for exact sampling"
+        raise _too_many_steps(what, f"up to {steps} products", remedy)
     if 2 * records / scale > _LOWEST_POWER:
         raise BudgetError(
             "conditional table",
@@ -356,6 +349,11 @@ def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> 
             got=f"scale {float(scale):.3g}",
             want=f"at least {2 * records / _LOWEST_POWER:.3g}",
         )
+
+
+def _too_many_steps(what: str, got: str, remedy: str) -> BudgetError:
+    want = f"at most {_MOST_STEPS}"
+    return BudgetError("conditional table", what, got=got, want=want, remedy=remedy)
 
 
 def _rank(matrix: IntArray) -> int:
