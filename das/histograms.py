@@ -158,17 +158,17 @@ class Histograms:
         return cls(n_cells, offsets.astype(np.int64), cells, counts)
 
 
-def first_difference(found: Histograms, wanted: Histograms) -> int | None:
+def first_difference(first: Histograms, second: Histograms) -> int | None:
     """Return the first geounit in which two histograms differ, or None."""
     if all(
-        np.array_equal(getattr(found, name), getattr(wanted, name))
+        np.array_equal(getattr(first, name), getattr(second, name))
         for name in ("offsets", "cells", "counts")
     ):
         return None
     differ = (
         i
-        for i in range(found.n_geounits)
-        for a, b in [(found.slice(i, i + 1), wanted.slice(i, i + 1))]
+        for i in range(first.n_geounits)
+        for a, b in [(first.slice(i, i + 1), second.slice(i, i + 1))]
         if not (np.array_equal(a.cells, b.cells) and np.array_equal(a.counts, b.counts))
     )
     return next(differ)

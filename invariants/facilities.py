@@ -99,12 +99,12 @@ class Facilities(QueryConstraint):
             return []
         name = f"facilities by {self.query.name} in every {self.geolevel}"
         labels = np.where(limited[types], types, -1)
-        held = [Held(name, deepest, labels, ~limited[types], is_exact=False)]
+        facts = [Held(name, deepest, labels, ~limited[types], is_exact=False)]
         for kind in np.flatnonzero(self.is_counted & (self.least == self.most)):
             is_kind = types == kind
             name = f"{self.query.name} {self.query.labels()[kind]} in every {self.geolevel}"
-            held.append(Held(name, deepest, is_kind.astype(np.int64), ~is_kind))
-        return held
+            facts.append(Held(name, deepest, is_kind.astype(np.int64), ~is_kind))
+        return facts
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -235,10 +235,10 @@ def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray
     """Draw merged codes in the order of cells, each with its expected number up or down."""
     sizes = mixture.domain.sizes
     first = next(k for k in range(len(sizes)) if math.prod(sizes[: k + 1]) ** 2 >= math.prod(sizes))
-    one = products(mixture.levels[: first + 1])
+    leading = products(mixture.levels[: first + 1])
     rest = mixture.levels[first + 1 :]
-    other = products(rest) if rest else np.ones((len(one), 1))
-    expected = (one.T @ other).reshape(-1)
+    trailing = products(rest) if rest else np.ones((len(leading), 1))
+    expected = (leading.T @ trailing).reshape(-1)
     # In whole numbers, of which the last digits of a product of floats are no part.
     reached = np.cumsum(np.rint(expected * (_UNITS / expected.sum())).astype(np.int64))
     total = int(reached[-1])

@@ -179,12 +179,13 @@ def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: 
         size = float(weights[each].sum()) * targets.size
         size_sd = math.sqrt(float(variance[each].sum())) * targets.size
         priors.append(Prior(levels, chances / chances.sum(), size, size_sd))
-    found = [blocks_of(*each) for each in zip(measured.inside, priors, strict=True)]
+    tables = [blocks_of(*each) for each in zip(measured.inside, priors, strict=True)]
     variances = {
-        inside: variance_between([blocks[inside] for _, blocks in found]) for inside in found[0][1]
+        inside: variance_between([blocks[inside] for _, blocks in tables])
+        for inside in tables[0][1]
     }
     parts = []
-    for each, prior, (size, blocks) in zip(holds, priors, found, strict=True):
+    for each, prior, (size, blocks) in zip(holds, priors, tables, strict=True):
         n = int(cells[each].sum())
         if not n:
             continue

@@ -162,8 +162,9 @@ def _combined(
     first: tuple[FloatArray, float], second: tuple[FloatArray, float]
 ) -> tuple[FloatArray, float]:
     """Average two measurements of one block, weighted by precision."""
-    one, other = first[1] ** -2, second[1] ** -2
-    return (one * first[0] + other * second[0]) / (one + other), (one + other) ** -0.5
+    precision, other = first[1] ** -2, second[1] ** -2
+    mean = (precision * first[0] + other * second[0]) / (precision + other)
+    return mean, (precision + other) ** -0.5
 
 
 def centered(table: FloatArray) -> FloatArray:
