@@ -92,7 +92,7 @@ class Recode:
       name: Name in queries, distinct from attribute names.
       attribute: The attribute whose levels are grouped.
       groups: Group labels in order.
-      codes: For each level of the attribute, the index of its group.
+      codes: For each level of the attribute, the index of its group in `groups`, from 0.
     """
 
     name: str
@@ -206,7 +206,7 @@ class Schema:
         """Return the cell numbers, int64[m], of combinations of levels.
 
         Args:
-          codes: For every attribute, int[m] level positions; the range is not checked.
+          codes: int[m] per attribute name, levels numbered from 0; the range is not checked.
         """
         parts = [
             np.asarray(codes[attribute.name], np.int64) * stride

@@ -235,7 +235,10 @@ class Strategy:
         return sum((level.share for level in levels[first : last + 1]), Fraction(0))
 
     def parts(self, level: int) -> tuple[tuple[Stratum | None, LevelStrategy], ...]:
-        """Return the population-wide queries of a geolevel (None), then those of each stratum."""
+        """Return the population-wide queries (None) of a geolevel, then those of each stratum.
+
+        Geolevels are numbered from 0, the root.
+        """
         of_strata = ((s, s.levels[level]) for s in self.strata if level < len(s.levels))
         return (None, self.levels[level]), *of_strata
 
@@ -267,7 +270,7 @@ class Strategy:
         )
 
     def measured(self, level: int) -> tuple[QueryShare, ...]:
-        """Return all measured queries of a geolevel, population-wide and of strata."""
+        """Return all measured queries of geolevel `level`, from 0 for the root, strata included."""
         return tuple(entry for _, part in self.parts(level) for entry in part.queries)
 
 

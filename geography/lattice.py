@@ -55,7 +55,7 @@ class Spine:
         return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
     def code_at(self, leaf: str, level: int) -> str:
-        """Return the geocode, at a geolevel, of the leaf's ancestor."""
+        """Return the geocode of the ancestor of a leaf at geolevel `level`, 0 for the root."""
         return leaf[: self.digits[level]] or ROOT_CODE
 
 
@@ -129,7 +129,7 @@ class Lattice:
         return cls(spine, tuple(levels), tuple(parents), tuple(first_child))
 
     def n_children(self, level: int) -> IntArray:
-        """Return int64[G_l]: the number of children of each geounit; zeros at the leaf geolevel."""
+        """Return int64[G_l]: children of each geounit of geolevel `level`, from 0; 0 for leaves."""
         if level == len(self.spine.levels) - 1:
             return np.zeros(len(self.codes[level]), np.int64)
         return np.diff(self.first_child[level])

@@ -92,7 +92,7 @@ class CrossProductConstraint:
     """Constraint least(others) <= records in some cells <= most(others), in every geounit.
 
     Attributes:
-      name: Its name in the configuration.
+      name: Name of the constraint in the configuration.
       cells: bool[n], cells of the later product.
       least: Lower bound, a sum over products solved before; None for no bound.
       most: Upper bound, likewise; the same object as `least` for an equality.
@@ -151,7 +151,7 @@ class CrossProductConstraints:
         return {name: len(cells) for bound in bounds for name, cells in bound.parts.items()}
 
     def named(self, kind: int) -> str:
-        """Return the name of a type in errors: the constraints that bound it."""
+        """Return the name of type `kind`, from 0, in errors: the constraints that bound it."""
         cells = self.query.codes == kind
         return _named([tie for tie in self.entries if (tie.cells & cells).any()])
 
@@ -378,7 +378,7 @@ def _refuse_unsummable(ties: CrossProductConstraints, types: Sequence[int], quer
 
 
 def _sums_of(query: Query, types: Types) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield the smallest sets of types and of exact answers that count the same cells."""
+    """Yield pairs of smallest sets, of types and of exact answers, that count the same cells."""
     rows = query.rows_of(np.arange(len(types.codes)))
     pairs = np.unique(np.stack([types.codes, rows], axis=1), axis=0)
     n_types, n_answers = (len(np.unique(column)) for column in pairs.T)

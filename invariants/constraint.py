@@ -79,7 +79,7 @@ class Constraint(ABC):
         """Return bool[G]: geounits whose integer counts break the constraint.
 
         Args:
-          counts: Of G geounits of the geolevel of the constraint.
+          counts: Counts of G geounits of the geolevel of the constraint.
           given: int64[G, m], public counts, with the columns `counted`.
         """
 

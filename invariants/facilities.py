@@ -40,7 +40,7 @@ class Types:
         return len(self.codes)
 
     def first_cells(self, positions: IntArray) -> IntArray:
-        """Return int64[p]: the first cell of each given type."""
+        """Return int64[p]: the first cell of each given type, numbered from 0."""
         return np.asarray(np.unique(self.codes, return_index=True)[1][positions], np.int64)
 
     def rows_of(self, cells: IntArray) -> IntArray:

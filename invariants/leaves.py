@@ -76,11 +76,11 @@ class LeavesTable:
         return len(self.offsets) - 1
 
     def of(self, geounit: int) -> Leaves:
-        """Return the rows of one geounit."""
+        """Return the rows of geounit number `geounit`, from 0."""
         return self.leaves.rows(slice(self.offsets[geounit], self.offsets[geounit + 1]))
 
     def take(self, geounits: IntArray) -> LeavesTable:
-        """Return the rows of the given geounits, in the order given."""
+        """Return the rows of the given geounits, numbered from 0, in the order given."""
         sizes = np.diff(self.offsets)[geounits]
         _, rows = joined_ranges(self.offsets[geounits], sizes)
         return LeavesTable(np.concatenate(([0], np.cumsum(sizes))), self.leaves.rows(rows))

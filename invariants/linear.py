@@ -31,7 +31,7 @@ class LinearRow(Constraint):
     nested partitions, rows may still contradict each other in integers.
 
     Attributes:
-      name: Its name in the configuration.
+      name: Name of the row in the configuration.
       coefficients: int64[n].
       geolevels: Geolevels at which it is imposed, root first; stated at the last.
       least: Lower bound in each geounit of the last geolevel; None for no bound.

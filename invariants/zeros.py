@@ -118,7 +118,10 @@ class StructuralZeros(Constraint):
         return np.full((1, self._words[0].shape[1]), -1, np.int64)
 
     def patterns(self, axis: int) -> IntArray:
-        """Return int64[n_i, w]: equal rows for levels that no box distinguishes."""
+        """Return int64[n_i, w]: equal rows for levels of attribute `axis` that boxes treat alike.
+
+        Attributes are numbered from 0.
+        """
         return self._words[axis]
 
     def first_outside(self, query: Query, positions: IntArray) -> IntArray:

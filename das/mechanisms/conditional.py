@@ -192,7 +192,7 @@ class _Problem:
         return weights
 
     def totals(self, index: int, rest: tuple[int, ...], digits: int) -> list[Decimal]:
-        """Return the weights of the totals of a class given the remainder."""
+        """Return the weights of the totals of class `index`, from 0, given the remainder `rest`."""
         weights = self.weights(digits)
         of_totals, below = weights.cells[index][-1], weights.rest[index + 1]
         out = [Decimal(0)] * (self.most[index] + 1)
@@ -202,7 +202,7 @@ class _Problem:
         return out
 
     def possible(self, index: int, rest: tuple[int, ...]) -> Sequence[int]:
-        """Return the totals of a class for which later classes can use up the remainder."""
+        """Return the totals of class `index`, from 0, with which others can use up `rest`."""
         column, later = self.columns[index], self.columns[index + 1 :]
         most = min([self.most[index], *(r // c for r, c in zip(rest, column, strict=True) if c)])
         for row, (r, c) in enumerate(zip(rest, column, strict=True)):
@@ -214,11 +214,18 @@ class _Problem:
         return range(most + 1)
 
     def left(self, index: int, rest: tuple[int, ...], total: int) -> tuple[int, ...]:
-        """Return the remainder after a total of a class."""
+        """Return the remainder after class `index`, from 0, has a total."""
         return tuple(r - total * c for r, c in zip(rest, self.columns[index], strict=True))
 
     def values(self, index: int, position: int, total: int, digits: int) -> list[Decimal]:
-        """Return the weights of the values of a cell, given the total of its class up to it."""
+        """Return the weights of the values of one cell, given the total of its class up to it.
+
+        Args:
+          index: Number of the class, from 0.
+          position: Number of the cell in the class, from 0.
+          total: Sum of the first cells of the class, this one included.
+          digits: Decimal digits of the weights.
+        """
         weights = self.weights(digits)
         x, before = self.counts[index][position], weights.cells[index][position]
         return [weights.powers[abs(s - x)] * before[total - s] for s in range(total + 1)]

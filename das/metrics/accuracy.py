@@ -227,7 +227,7 @@ def gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _numbered(keys: IntArray) -> tuple[IntArray, IntArray]:
-    """Return increasing candidates that contain all keys, and the index of each key in them."""
+    """List increasing numbers that contain all keys; return them and the index of each key."""
     least, most = (int(keys.min()), int(keys.max())) if len(keys) else (0, 0)
     span = most - least + 1
     if span <= _DENSE * len(keys):

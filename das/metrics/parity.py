@@ -186,7 +186,7 @@ class Differences:
         return _errors(answers, truth, net, kinds[self.owners[first]], errors)
 
     def _sums(self, table: Query) -> tuple[IntArray, IntArray]:
-        """Return, for each answer that differs, the index of one of its entries, and its error."""
+        """Sum errors by answer; return an entry's index and the sum, per answer that differs."""
         keys = self.owners * table.size + table.rows_of(self.cells)[self.positions]
         _, first, answer = np.unique(keys, return_index=True, return_inverse=True)
         sums = sums_at(answer.reshape(-1), self.errors, len(first))

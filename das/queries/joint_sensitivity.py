@@ -161,7 +161,10 @@ class GramSum:
         return self._largest([_diagonals(gram) for gram in self.grams])
 
     def largest_change(self, axis: int) -> Fraction:
-        """Return the largest distance of cells that differ in one attribute alone, or a bound."""
+        """Return the largest distance of cells that differ in attribute `axis` alone, or a bound.
+
+        Attributes are numbered from 0.
+        """
         columns = [_diagonals(gram) for gram in self.grams]
         gram = self.grams[axis]
         lengths = columns[axis]
@@ -388,7 +391,7 @@ def _corners(table: FloatArray, boxes: Sequence[IntArray]) -> _Corners:
 
 
 def _split(table: FloatArray, boxes: list[IntArray], number: int) -> list[IntArray]:
-    """Halve one box along the longest of its three sides; a box of one triple stays."""
+    """Halve box `number`, from 0, along the longest of its three sides; one triple stays."""
     box = boxes[number]
     if len(box) == 1:
         return boxes

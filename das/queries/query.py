@@ -95,7 +95,7 @@ class Query:
         return out
 
     def first_cells(self, positions: IntArray) -> IntArray:
-        """Return int64[p]: the first cell of each given answer of a partition query."""
+        """Return int64[p]: the first cell of each given answer, numbered from 0, of a partition."""
         cells = np.zeros(len(positions), np.int64)
         codes = np.unravel_index(positions, self.shape)
         for factor, code in zip(self.factors, codes, strict=True):
@@ -278,7 +278,7 @@ class Query:
         return out
 
     def _few(self, cells: IntArray) -> tuple[list[IntArray], IntArray]:
-        """Return the factors as matrices, and the column index of some cells in their product.
+        """Return the factors as matrices, and the column, from 0, of given cells in their product.
 
         Above 4,000,000 cells the matrices have distinct columns only, so that memory is
         proportional to the query and not to the schema.

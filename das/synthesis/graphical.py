@@ -74,7 +74,7 @@ class JunctionTree:
         )
 
     def home(self, attributes: Iterable[int]) -> int | None:
-        """Return the first clique that holds attributes, None if there is none."""
+        """Return the index, from 0, of the first clique that holds all attributes; None if none."""
         wanted = set(attributes)
         return next((k for k, clique in enumerate(self.cliques) if wanted <= {*clique}), None)
 
@@ -161,7 +161,7 @@ def assign(weights: FloatArray, groups: IntArray, rng: Generator) -> IntArray:
     Args:
       weights: float64[g, m], not negative; a row of zeros counts as equal weights.
       groups: int64[n], the row of each member.
-      rng: For the start of each group and the order of its members.
+      rng: Generator of the start of each group and of the order of its members.
 
     Returns:
       int64[n], the column of each member.
@@ -244,10 +244,10 @@ class GraphicalModel:
     """A distribution by its potentials.
 
     Attributes:
-      tree: Cliques.
+      tree: Cliques of attributes.
       potentials: By sets of attributes, float64[n_i, ...].
       beliefs: Marginals of the cliques of the tree.
-      step: Of mirror descent, where it ended.
+      step: Last step size of mirror descent.
     """
 
     tree: JunctionTree
@@ -256,7 +256,7 @@ class GraphicalModel:
     step: float = _FIRST_STEP
 
     def marginal(self, attributes: Attributes) -> FloatArray:
-        """Return shares by the levels of attributes in rising order that lie in one clique."""
+        """Return shares by the levels of some attributes of one clique, numbered from 0, rising."""
         return self.tree.marginal(self.beliefs, attributes)
 
 
@@ -306,7 +306,7 @@ def fit_model(
     Args:
       sizes: Levels of each attribute.
       targets: At least one.
-      steps: At most so many.
+      steps: Largest number of steps.
       before: A model of fewer sets to start from.
     """
     known = {} if before is None else before.potentials

@@ -41,9 +41,9 @@ class Fit:
     twelve fits of these, at half of the time each (`bench.synthesis`).
 
     Attributes:
-      components: Of each fit. Fewer than 200 lost what epsilon 5 can know.
-      steps: Of Adam.
-      rate: Its first step.
+      components: Number of components of each fit. Fewer than 200 lost accuracy at epsilon 5.
+      steps: Number of steps of Adam.
+      rate: First step size of Adam.
       starts: Number of fits from random starts; the mixture has the components of all fits.
     """
 
@@ -79,7 +79,7 @@ def fit_mixture(domain: Domain, targets: Targets, fit: Fit, rng: Generator) -> M
       domain: The merged domain.
       targets: Tables of it.
       fit: Components, steps and starts.
-      rng: For the starts.
+      rng: Generator of the starts.
 
     Returns:
       A mixture of starts x components products; the same on every processor for equal targets.
@@ -213,11 +213,11 @@ def draw_records(
     A merged level is drawn uniformly among those that it holds.
 
     Args:
-      mixture: Over the merged domain.
-      merging: From `domain` to it.
-      domain: Of the records.
-      n_records: How many, up to 2^24; public, or made of noisy answers.
-      rng: For the draws.
+      mixture: Mixture over the merged domain.
+      merging: Merging of the levels of `domain`.
+      domain: Domain of the records.
+      n_records: Number of records, up to 2^24; public, or from noisy answers.
+      rng: Generator of the draws.
 
     Raises:
       SchemaError: Too many records.

@@ -71,7 +71,7 @@ class Strata:
         """Make strata of all combinations; those of weight up to `least` are pooled in the last.
 
         Args:
-          domain: Of the records.
+          domain: Domain of the records.
           names: Attributes, in the order of the axes of `weights`; others must remain.
           weights: By levels, float64[n_i, ...], at least 0 and summing to 1; public.
           least: Largest weight that is pooled.
@@ -237,8 +237,8 @@ class Block:
     covariance of one record's cell.
 
     Attributes:
-      noisy: float64[n_i, ...].
-      goal: The same shape.
+      noisy: float64[n_i, ...], the noisy table.
+      goal: float64[n_i, ...], the prediction of the pooled model.
       axes: float64[cells, freedom], orthonormal.
       scales: float64[freedom], variance of one record along each.
       deviation: Standard deviation of the noise of each cell before centering.
@@ -324,7 +324,7 @@ def variance_between(blocks: Sequence[Block]) -> float:
 def blocks_of(
     answers: Sequence[NoisyAnswer], prior: Prior
 ) -> tuple[float, dict[tuple[int, ...], Block]]:
-    """Return the size of a stratum, and its centered tables with the shares of the pooled model.
+    """Estimate the size of a stratum and pair its centered tables with the pooled model.
 
     The size is the public one and the noisy one by precision, unless they contradict each other:
     then it is the noisy one. Tables tell shares only as far as the size is known: at epsilon 5,
@@ -353,13 +353,13 @@ def stratum_targets(
     variances: Mapping[tuple[int, ...], float],
     prior: Prior,
 ) -> Targets:
-    """Combine the answers of a stratum, each block shrunk toward what the pooled model says.
+    """Combine the answers of a stratum, each block shrunk toward the pooled model.
 
     Args:
-      size: Of the stratum.
-      blocks: Its tables by attributes.
-      variances: `variance_between` strata of each.
-      prior: What the model says.
+      size: Number of records of the stratum, about.
+      blocks: Tables of the stratum, by the positions of their attributes.
+      variances: Result of `variance_between` for each table.
+      prior: Prediction of the pooled model.
     """
     one_way, one_way_sd = [], []
     pairs: dict[tuple[int, int], FloatArray] = {}

@@ -51,7 +51,7 @@ class Targets:
 
 
 def residual_block(answer: NoisyAnswer) -> tuple[tuple[int, ...], FloatArray, float]:
-    """Return the centered table of a residual query, and the noise of its cells before centering.
+    """Invert a residual query to its centered table, with the noise of a cell before centering.
 
     The integer rows of an attribute, n I - 11' or (1, -1), have equal singular values, so white
     noise on them is white noise on the cells, centered.

@@ -125,7 +125,7 @@ class AllocationProblem:
         return self.solve(shares).mean
 
     def evaluate(self, shares: FloatArray, weights: FloatArray) -> tuple[float, FloatArray, float]:
-        """Return the weighted error, its gradient in the shares, and the bound's denominator.
+        """Compute the weighted error, its gradient in the shares, and the denominator of the bound.
 
         The denominator is max_k sum_{chains over k} max_q |d error / dx_{chain, q}|.
         """
@@ -203,7 +203,7 @@ def exact_strategy(
     population and of any one stratum sum to exactly 1. So do the query shares of each geolevel.
 
     Args:
-      problem: Its candidate queries name the columns.
+      problem: The problem; its candidate queries are the columns of `shares`.
       shares: float64[L, Q].
       spine: Names of the geolevels, root first.
       mechanism: Name of the noise; None for the default of the privacy definition.

@@ -97,7 +97,7 @@ class SpineComponents:
         return self._kronecker(between, inside)
 
     def parts(self, query: Query) -> list[tuple[FloatArray, float]]:
-        """Return per attribute F^T F between groups, float64[k, k], and its factor within them.
+        """Split F^T F per attribute: float64[k, k] between groups, and one factor within them.
 
         Q^T Q on a component is the Kronecker product of one of the two for every attribute.
         """
@@ -114,7 +114,7 @@ class SpineComponents:
         return self._kronecker(*self._parts(query))
 
     def _parts(self, query: Query) -> tuple[list[FloatArray], list[float]]:
-        """Return per attribute F^T F between the groups, and its trace within them."""
+        """Split F^T F per attribute: the matrix between the groups, and the trace within them."""
         between, inside = [], []
         for factor, codes in zip(query.factors, self.atoms, strict=True):
             answered = factor.matrix.astype(np.float64) @ normalized(codes)

@@ -256,14 +256,14 @@ def smooth_families(
 
 
 def _distinct(rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct rows of nonnegative integers, ascending, and the index of each row."""
+    """Return distinct rows of nonnegative integers, ascending, and each row's index in them."""
     spans = tuple((rows.max(axis=0, initial=0) + 1).tolist())
     chosen, numbers = np.unique(np.ravel_multi_index(tuple(rows.T), spans), return_inverse=True)
     return np.stack(np.unravel_index(chosen, spans), axis=1), np.asarray(numbers, np.int64)
 
 
 def _apply(matrices: FloatArray, kind: IntArray, values: FloatArray) -> FloatArray:
-    """Multiply the values of every geounit by the matrix of its kind, float64[G, D, R]."""
+    """Multiply the values of every geounit by the matrix at index `kind`, float64[G, D, R]."""
     if len(matrices) == 1:
         return np.asarray(matrices[0] @ values)
     if matrices.shape[1] == 1:

@@ -100,11 +100,11 @@ class AttributeSets:
         return tuple(int(x) for x in np.cumsum([0, *counts]))
 
     def part(self, order: int) -> slice:
-        """Return the flat indexes of the sets of one order."""
+        """Return the flat indexes, from 0, of the sets with `order` attributes."""
         return slice(self.offsets[order], self.offsets[order + 1])
 
     def is_complete(self, order: int) -> bool:
-        """Test whether every set of an order is present."""
+        """Test whether every set of `order` attributes is present."""
         return len(self.by_order[order]) == math.comb(self.n_attributes, order)
 
     @cached_property

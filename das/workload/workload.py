@@ -273,7 +273,10 @@ class Workload:
         weighting: Weighting = Weighting.CELL_SIZE,
         most_answers: float = math.inf,
     ) -> Workload:
-        """Select all marginals of the given orders, such as [2], up to a number of answers."""
+        """Select all marginals on as many attributes as `orders` lists, such as [1, 2].
+
+        Marginals with more than `most_answers` answers are left out.
+        """
         if not 0 <= max(orders) <= len(attributes):
             raise SchemaError(
                 "workload",

@@ -168,7 +168,7 @@ def _query(name: str, attributes: Sequence[str], matrices: Sequence[IntArray]) -
 def _round(
     attribute: AttributeWorkload, given: AttributeStrategy, scale: int
 ) -> tuple[IntArray, AttributeStrategy]:
-    """Return integer rows, and the rows divided by their largest column norm."""
+    """Round rows to integers; return these, and the strategy scaled to columns of L2 norm 1."""
     if len(given.rows) == 1 and (given.rows == 1).all():
         return np.ones((1, attribute.size), np.int64), given
     first = group = np.arange(attribute.size)

@@ -157,7 +157,7 @@ def optimize_marginals_l1(workload: Workload) -> MarginalsStrategy:
 
 
 def _all_marginals(workload: Workload) -> tuple[BoolArray, _MarginalsDescent]:
-    """Return all sets of attributes, bool[2^d, d], and the problem of their shares."""
+    """List all sets of attributes, bool[2^d, d], and build the problem of their shares."""
     attributes = workload.attributes
     if len(attributes) > MOST_ATTRIBUTES:
         raise SchemaError(
@@ -257,7 +257,9 @@ class _MarginalsDescent:
         return best, best_error, bound
 
     def run_l1(self, squared: FloatArray) -> tuple[FloatArray, float]:
-        """Return shares that sum to 1, and their error for precisions that are squared shares.
+        """Minimize the error over shares of L1 norm 1 whose squares are the precisions.
+
+        Return the shares, float64[2^d], and the error.
 
         Args:
           squared: float64[2^d], the optimal shares for precisions equal to the shares.

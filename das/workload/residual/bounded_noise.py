@@ -83,7 +83,7 @@ def _worst_pair(plan: ResidualPlan) -> WorstPair | None:
 
 
 def _solve(values: FloatArray, constraints: FloatArray) -> tuple[FloatArray, float]:
-    """Return the best noise for these constraints, float64[sets], and the bound f^2."""
+    """Maximize f over multipliers; return the noise of the maximum, float64[sets], and f^2."""
     from scipy.optimize import minimize
 
     def mix(root: FloatArray) -> FloatArray:

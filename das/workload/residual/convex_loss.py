@@ -232,7 +232,7 @@ def minimize_worst_sum(
 def _mean_variances(
     workload: Workload, bases: tuple[AttributeBasis, ...]
 ) -> tuple[ResidualPlan, csr_array]:
-    """Return a plan of noise 1, and the linear map from noise to mean variances of marginals."""
+    """Build a plan of noise 1 and the matrix that maps noise to mean variances of marginals."""
     closure = workload.marginals.closure()
     draft = ResidualPlan(workload, bases, closure, np.ones(closure.size))
     n_rows = np.array([attribute.n_rows for attribute in workload.attributes])
@@ -281,7 +281,9 @@ def _balance(
 def _follow_barrier(
     matrix: csr_array, costs: FloatArray, start: FloatArray
 ) -> Iterator[FloatArray]:
-    """Yield weights y, sum 1, from Newton steps on -sum sqrt(p A^T y) - mu sum log y as mu falls.
+    """Yield unfinished weights y of sum 1, after two Newton steps for each barrier mu, falling.
+
+    The steps minimize -sum sqrt(p A^T y) - mu sum log y. The caller stops at a proven optimum.
 
     At the minimum for mu, answers of large weight have equal variances up to mu / y. The matrix of
     each step is positive definite even if the optimal weights are not unique.

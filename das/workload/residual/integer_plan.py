@@ -54,7 +54,7 @@ class ExactMeasurement:
     joint: Fraction
 
     def rho_of(self, position: int) -> Fraction:
-        """Return the part of the joint cost of a residual set, by flat index."""
+        """Return the part of the joint cost of the residual set at flat index `position`."""
         return self.rho * self.shares[position] / SHARE_UNITS
 
     def sigma_sq_of(self, position: int) -> Fraction:
