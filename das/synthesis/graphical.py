@@ -29,13 +29,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.histograms import mixed_radix
-from das.synthesis.records import (
-    ChosenMarginals,
-    Generator,
-    Records,
-    merged_counts,
-    unmerge,
-)
+from das.synthesis.records import ChosenMarginals, Generator, Records, merged_counts, unmerge
 
 Attributes = tuple[int, ...]
 
