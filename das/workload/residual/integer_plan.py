@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -136,7 +136,7 @@ def measure_exactly(
     widest = largest = math.inf
     for bits in range(_FINEST_BITS, _COARSEST_BITS - 1, -1):
         bases = _make_integer(plan, bits)
-        draft = ResidualPlan(plan.workload, bases, plan.residuals, plan.noise)
+        draft = replace(plan, bases=bases)
         # An upper estimate of sigma_sq; the exact value is computed from integers below.
         noise = 2 * draft.set_costs * SHARE_UNITS / (float(rho) * np.array(shares, np.float64))
         widest = float(noise.max())
@@ -162,8 +162,7 @@ def _with_noise(
         joint = round_up(max(Fraction(2), _worst_pair(draft, shares)))
     unscaled = ExactMeasurement(draft, rho, neighbors, shares, joint)
     noise = [float(unscaled.sigma_sq_of(position)) for position in range(draft.residuals.size)]
-    plan = ResidualPlan(draft.workload, draft.bases, draft.residuals, np.array(noise))
-    return ExactMeasurement(plan, rho, neighbors, shares, joint)
+    return replace(unscaled, plan=replace(draft, noise=np.array(noise)))
 
 
 def _longest_column(plan: ResidualPlan, members: tuple[int, ...]) -> int:
