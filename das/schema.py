@@ -28,10 +28,9 @@ class Attribute:
     def __post_init__(self) -> None:
         if not self.levels:
             raise SchemaError(f"attribute {self.name}", "has no levels")
+        where = f"attribute {self.name}"
         if len(set(self.levels)) != len(self.levels):  # there may be very many levels
-            require_distinct(
-                self.levels, SchemaError, f"attribute {self.name}", "has a level twice"
-            )
+            require_distinct(self.levels, SchemaError, where, "has a level twice")
 
     @property
     def size(self) -> int:
@@ -149,17 +148,14 @@ class Schema:
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.attributes] + [r.name for r in self.recodes]
-        require_distinct(names, SchemaError, f"schema {self.name}", "uses a name twice")
+        where = f"schema {self.name}"
+        require_distinct(names, SchemaError, where, "uses a name twice")
         unclear = [name for name in names if not is_plain_name(name)]
         if unclear:
-            raise SchemaError(
-                f"schema {self.name}",
-                "has a name that would make queries ambiguous",
-                got=unclear,
-                want=PLAIN_NAME,
-            )
+            what = "has a name that would make queries ambiguous"
+            raise SchemaError(where, what, got=unclear, want=PLAIN_NAME)
         if not self.attributes:
-            raise SchemaError(f"schema {self.name}", "has no attributes")
+            raise SchemaError(where, "has no attributes")
         known = {a.name: a.size for a in self.attributes}
         for recode in self.recodes:
             if recode.attribute not in known:
@@ -169,7 +165,7 @@ class Schema:
             if len(recode.codes) != known[recode.attribute]:
                 raise SchemaError(f"recode {recode.name}", "does not give one code per level")
         if self.size >= 2**63:
-            raise SchemaError(f"schema {self.name}", "has too many cells", got=self.size)
+            raise SchemaError(where, "has too many cells", got=self.size)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:

@@ -84,19 +84,18 @@ class Lattice:
           GeographyError: There is no leaf, a leaf has the wrong length or appears twice, or the
             leaves do not share one root. No geocode is named: they may come from records.
         """
+        where = f"geography, {spine.levels[-1]}"
         try:
             codes = np.asarray(leaves, dtype=np.bytes_)
         except UnicodeEncodeError:
-            raise GeographyError(
-                f"geography, {spine.levels[-1]}", "a geocode is not ASCII text"
-            ) from None
+            raise GeographyError(where, "a geocode is not ASCII text") from None
         if codes.size == 0:
             raise GeographyError("geography", "has no geounits")
         lengths = np.char.str_len(codes)
         wrong = np.flatnonzero(lengths != spine.digits[-1])
         if wrong.size:
             raise GeographyError(
-                f"geography, {spine.levels[-1]}",
+                where,
                 f"geocode of the wrong length ({wrong.size} such)",
                 got=f"{lengths[wrong[0]]} characters",
                 want=f"{spine.digits[-1]}",
@@ -104,10 +103,7 @@ class Lattice:
         codes = np.sort(codes)
         same = np.flatnonzero(codes[1:] == codes[:-1])
         if same.size:
-            raise GeographyError(
-                f"geography, {spine.levels[-1]}",
-                f"geocode appears twice ({same.size} such)",
-            )
+            raise GeographyError(where, f"geocode appears twice ({same.size} such)")
         levels: list[Geocodes] = [codes]
         parents: list[IntArray] = []
         first_child: list[IntArray] = []

@@ -104,11 +104,9 @@ def unit_bounds(ties: CrossProductConstraints, name: str) -> UnitBounds:
       ConfigError: The constraints name several products, leave a type without a bound or with
         several, or the bounds of some unit would be negative.
     """
-    products = sorted(ties.sizes)
+    products, where = sorted(ties.sizes), f"joined {name}"
     if len(products) != 1:
-        raise ConfigError(
-            f"joined {name}", "need units of one product", got=products, want="one product"
-        )
+        raise ConfigError(where, "need units of one product", got=products, want="one product")
     (product,) = products
     n_cells, n_types = ties.sizes[product], ties.query.size
     least, most = (np.zeros((n_types, n_cells), np.int64) for _ in range(2))
@@ -118,7 +116,7 @@ def unit_bounds(ties: CrossProductConstraints, name: str) -> UnitBounds:
         highs = ties.most[kind]
         if len(lows) != 1 or len(highs) != 1:
             raise ConfigError(
-                f"joined {name}",
+                where,
                 "need one lower and one upper bound of the records in a unit",
                 got=f"{len(ties.least[kind])} lower, {len(highs)} upper bounds, {ties.named(kind)}",
                 remedy="state one lower and one upper bound of the same cells",
@@ -126,7 +124,7 @@ def unit_bounds(ties: CrossProductConstraints, name: str) -> UnitBounds:
         least[kind], most[kind] = lows[0].parts[product], highs[0].parts[product]
         if (least[kind] < 0).any() or (most[kind] < least[kind]).any():
             raise ConfigError(
-                f"joined {name}",
+                where,
                 "cannot be assigned to units: the bounds of some unit are negative or cross",
                 got=ties.named(kind),
                 remedy="count what lies within a bound in that bound, too",

@@ -100,15 +100,13 @@ class WorstMean:
     importances: FloatArray
 
     def __post_init__(self) -> None:
-        given = read_only(self.importances)
+        given, where = read_only(self.importances), "loss, weights of means"
         object.__setattr__(self, "importances", given)
         if given.ndim != 2 or not len(given) or not (np.isfinite(given) & (given >= 0)).all():
-            raise SchemaError(
-                "loss, weights of means", "cannot be used", want="nonnegative numbers"
-            )
+            raise SchemaError(where, "cannot be used", want="nonnegative numbers")
         if not given.any(axis=1).all() or not given.any(axis=0).all():
             raise SchemaError(
-                "loss, weights of means",
+                where,
                 "have a mean or a table without a positive weight",
                 want="a positive weight in every mean, and for every table in some mean",
                 remedy="give each table of the workload a small weight in one of the means",

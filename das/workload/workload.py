@@ -55,22 +55,21 @@ class AttributeWorkload:
     given: FloatArray | None = None
 
     def __post_init__(self) -> None:
+        where = f"workload of {self.name}"
         object.__setattr__(self, "kind", BaseKind(self.kind))
         if self.size < 2:
             raise SchemaError(
-                f"workload of {self.name}",
+                where,
                 "needs at least two levels",
                 got=self.size,
                 remedy="leave the attribute out: one level needs no plan",
             )
         if (self.kind is BaseKind.GIVEN) != (self.given is not None):
-            raise SchemaError(
-                f"workload of {self.name}", "needs a matrix if, and only if, its kind is given"
-            )
+            raise SchemaError(where, "needs a matrix if, and only if, its kind is given")
         if self.given is not None:
             matrix = read_only(self.given)
             object.__setattr__(self, "given", matrix)
-            _check_given(self.name, matrix, self.size)
+            _check_given(where, matrix, self.size)
 
     @classmethod
     def identity(cls, name: str, size: int) -> AttributeWorkload:
@@ -167,8 +166,7 @@ class AttributeWorkload:
         return np.asarray(squares[last + 1] + squares[first] - 2 * padded[first, last + 1])
 
 
-def _check_given(name: str, matrix: FloatArray, size: int) -> None:
-    where = f"workload of {name}"
+def _check_given(where: str, matrix: FloatArray, size: int) -> None:
     if matrix.ndim != 2 or matrix.shape[1] != size:
         raise SchemaError(
             where, "has a matrix of the wrong shape", got=matrix.shape, want=f"(m, {size})"
