@@ -119,10 +119,9 @@ def _sums(columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray
 
     `columns` int64[n, d] has the level, from 0, of each attribute in each record.
     """
-    parts = [np.array([values.sum()])]
-    for i, (low, high) in enumerate(itertools.pairwise(starts.tolist())):
-        parts.append(np.bincount(columns[:, i], weights=values, minlength=high - low))
-    return np.concatenate(parts)
+    sizes = np.diff(starts).tolist()
+    parts = [np.bincount(columns[:, i], values, minlength=n) for i, n in enumerate(sizes)]
+    return np.concatenate([np.array([values.sum()]), *parts])
 
 
 def _curvature(columns: IntArray, starts: IntArray, weights: FloatArray) -> FloatArray:

@@ -298,10 +298,8 @@ class GramSum:
         ]
         if not exact or len(near) > _MOST_TIES:
             return WorstPair(Fraction(float(distances.max() + slack)), pairs[0])
-        values = []
-        for pair in pairs:
-            first, second, both = self._evaluate(pair)
-            values.append(first + second - 2 * both)
+        exact_parts = map(self._evaluate, pairs)
+        values = [first + second - 2 * both for first, second, both in exact_parts]
         best = max(range(len(pairs)), key=values.__getitem__)
         return WorstPair(values[best], pairs[best])
 
