@@ -350,7 +350,8 @@ def _insert(made: Respined, step: Step, numbers: IntArray) -> Respined:
         )
     inserted = _digits(np.char.zfill(numbers.astype(f"S{width}"), width))
     old = _digits(made.codes)
-    codes = _joined(np.concatenate((old[:, :start], inserted, old[:, start:]), axis=1))
+    digits = np.concatenate((old[:, :start], inserted, old[:, start:]), axis=1)
+    codes = np.ascontiguousarray(digits).view(f"S{digits.shape[1]}").ravel()
     return Respined(step.after, codes)
 
 
@@ -358,10 +359,6 @@ def _digits(codes: Geocodes) -> npt.NDArray[np.uint8]:
     """Return uint8[n, length]: the characters of geocodes of one length."""
     codes = np.ascontiguousarray(codes)
     return codes.view(np.uint8).reshape(len(codes), codes.dtype.itemsize)
-
-
-def _joined(digits: npt.NDArray[np.uint8]) -> Geocodes:
-    return np.ascontiguousarray(digits).view(f"S{digits.shape[1]}").ravel()
 
 
 def _level_index(spine: Spine, geolevel: str) -> int:

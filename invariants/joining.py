@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
@@ -51,11 +52,15 @@ class UnitBounds:
     most: IntArray
     housed: BoolArray
 
+    @cached_property
+    def fixed(self) -> BoolArray:
+        """Return bool[t]: types whose lower and upper bounds agree in the units of every cell."""
+        return np.asarray((self.least == self.most).all(1))
+
     @property
     def order(self) -> list[int]:
         """Return the types that live in units; types with a fixed number per unit come first."""
-        fixed = (self.least == self.most).all(1)
-        return sorted(np.flatnonzero(self.housed).tolist(), key=lambda kind: not fixed[kind])
+        return sorted(np.flatnonzero(self.housed).tolist(), key=lambda kind: not self.fixed[kind])
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +184,7 @@ def join(
         slot = np.repeat(np.arange(len(u_cell)), filled[kind])
         number = seated[slot] + _within(slot)
         # First records take slots in units of one person, then in units without a first record.
-        turn = whole[slot] if _is_fixed(bounds, kind) else number + has_first[slot]
+        turn = whole[slot] if bounds.fixed[kind] else number + has_first[slot]
         some = np.flatnonzero(r_type == kind)
         records_of, slots_of = _paired(
             order,
@@ -190,17 +195,13 @@ def join(
         unit_of[who], position[who] = where, number[slots_of]
         has_first[where[order.first[r_cell[who]]]] = True
         new = (number[slots_of] == 0) & (code[where] == NO_CODE)
-        if _is_fixed(bounds, kind):  # householders, to whom the others are matched
+        if bounds.fixed[kind]:  # householders, to whom the others are matched
             code[where[new]] = order.match_codes[r_cell[who[new]]]
         seated += filled[kind]
     numbers = np.where(unit_of < 0, 0, unit_of - first_unit[r_leaf] + 1)
     order_of = np.lexsort((r_key, position, numbers, r_leaf))
     cell_of = np.where(unit_of < 0, -1, u_cell[unit_of] if len(u_cell) else -1)
     return Joined(r_leaf[order_of], numbers[order_of], cell_of[order_of], r_cell[order_of])
-
-
-def _is_fixed(bounds: UnitBounds, kind: int) -> bool:
-    return bool((bounds.least[kind] == bounds.most[kind]).all())
 
 
 def _expanded(histograms: Histograms) -> tuple[IntArray, IntArray]:
