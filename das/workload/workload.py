@@ -193,15 +193,11 @@ def positions_of(attributes: Sequence[AttributeWorkload], names: Sequence[str]) 
       SchemaError: A name is not that of an attribute, or occurs twice.
     """
     index = {attribute.name: i for i, attribute in enumerate(attributes)}
+    where, known = f"marginal {list(names)}", f"some of {list(index)}"
     unknown = [name for name in names if name not in index]
     if unknown:
-        raise SchemaError(
-            f"marginal {list(names)}",
-            "names an unknown attribute",
-            got=unknown,
-            want=f"some of {list(index)}",
-        )
-    require_distinct(names, SchemaError, f"marginal {list(names)}", "names an attribute twice")
+        raise SchemaError(where, "names an unknown attribute", got=unknown, want=known)
+    require_distinct(names, SchemaError, where, "names an attribute twice")
     return [index[name] for name in names]
 
 
