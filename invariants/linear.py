@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 
 import numpy as np
@@ -156,10 +157,8 @@ def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> 
     Raises:
       SchemaError: A name or level is unknown, or a range of levels is invalid.
     """
-    mask = np.ones(1, np.bool_)
-    for levels in levels_in(schema, group, where):
-        mask = (mask[:, None] & levels[None]).reshape(-1)
-    return mask
+    mask = reduce(np.logical_and.outer, levels_in(schema, group, where))
+    return np.asarray(mask, np.bool_).reshape(-1)
 
 
 def levels_in(

@@ -189,7 +189,4 @@ def representative_levels(
 
 def cells_at(shape: Sequence[int], levels: Sequence[IntArray]) -> IntArray:
     """Return int64[product]: cells of all combinations of the given levels, in order."""
-    cells = np.zeros(1, np.int64)
-    for size, chosen in zip(shape, levels, strict=True):
-        cells = (cells[:, None] * size + chosen[None]).reshape(-1)
-    return cells
+    return np.ravel_multi_index(np.ix_(*levels), tuple(shape)).reshape(-1)

@@ -86,6 +86,8 @@ class JunctionTree:
         Raises:
           SchemaError: A potential lies in no clique.
         """
+        from scipy.special import softmax
+
         scores = [np.zeros(self.shape(clique, clique)) for clique in self.cliques]
         for attributes, table in potentials.items():
             home = self.home(attributes)
@@ -99,11 +101,7 @@ class JunctionTree:
         for k in range(1, len(scores)):
             downward = self._message(scores[self.parents[k]], self.parents[k], k)
             scores[k] += self._lifted(downward - upward[k], k, k)
-        out = []
-        for table in scores:
-            shares = np.exp(table - table.max())
-            out.append(shares / shares.sum())
-        return out
+        return [softmax(table) for table in scores]
 
     def marginal(self, beliefs: Sequence[FloatArray], attributes: Attributes) -> FloatArray:
         """Compute the marginal of attributes, in rising order, that lie in a clique.

@@ -264,6 +264,7 @@ def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray)
     population gets that fraction of the rest, and each stratum gets the remainder.
     """
     from scipy.optimize import minimize
+    from scipy.special import softmax
 
     floor = np.zeros_like(start)
     floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
@@ -273,10 +274,7 @@ def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray)
 
     def shares_of(z: FloatArray) -> tuple[FloatArray, list[FloatArray], float]:
         fraction = 1.0 / (1.0 + np.exp(-z[-1])) if has_strata else 1.0
-        spreads = []
-        for piece in np.split(z[: cuts[-1]], cuts[:-1]):
-            raised = np.exp(piece - piece.max())
-            spreads.append(raised / raised.sum())
+        spreads = [softmax(piece) for piece in np.split(z[: cuts[-1]], cuts[:-1])]
         shares = floor.copy()
         for number, (part, piece) in enumerate(zip(parts, spreads, strict=True)):
             of_rest = rest * (1.0 - fraction if number else fraction)
