@@ -1,9 +1,9 @@
-"""The noisy door that looks before it measures: MST and AIM, with exact selection and noise.
+"""Adaptive measurements of survey records: MST and AIM, with exact selection and noise.
 
-Both select marginals by the exponential mechanism, from scores that compare the records with a
-model of what was measured before. Scores are integers: the model speaks through records drawn of
-it, or whole expected counts, which is post-processing. Whatever a round has not spent, as exact
-selections cost a little less than their share, goes to its measurement; the total is rho exactly.
+Both select marginals by the exponential mechanism. The scores compare the records with a model of
+the previous measurements. Scores are integers: the model enters as records drawn from it, or as
+rounded expected counts, which is post-processing. An exact selection costs a little less than its
+share. The rest of the share goes to the measurement of the round, so the total is rho exactly.
 
 Scores are L1 distances, which an added record may raise or lower: they are not monotonic, and a
 selection costs epsilon^2 / 8 with P proportional to exp(epsilon score / (2 sensitivity)).
@@ -231,8 +231,8 @@ def _scores(
     """Score sets r: |r| (|M_r(records) - M_r(drawn)|_1 - expected noise of M_r), whole numbers.
 
     The weight of a set in the workload of all sets of `order` attributes is proportional to its
-    number of attributes. A set whose noise exceeds what any records of the drawn size could differ
-    by never has a positive score and is left out.
+    number of attributes. A set is left out if its expected noise exceeds the largest possible
+    distance between records of the drawn size, because its score is never positive.
     """
     scores = {}
     d = len(records.domain.sizes)

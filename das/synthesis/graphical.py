@@ -5,8 +5,8 @@ are eliminated in the order of least weight, which gives cliques; a spanning tre
 separators joins them. Two passes of messages give all marginals. Messages are logarithms, so no
 cell underflows.
 
-Of all distributions the fit looks among those of the greatest entropy with given marginals; mirror
-descent in their potentials minimizes the weighted squared distance to what was measured.
+The fit searches the distributions of maximum entropy for given marginals. Mirror descent in their
+potentials minimizes the weighted squared distance to the measured marginals.
 
 References:
   Lauritzen & Spiegelhalter, J. R. Statist. Soc. B 50 (1988), 157-224.
@@ -56,7 +56,7 @@ class JunctionTree:
 
     @cached_property
     def cells(self) -> int:
-        """Cells of all cliques together."""
+        """Return the number of cells of all cliques together."""
         return sum(math.prod(self.sizes[i] for i in clique) for clique in self.cliques)
 
     @cached_property
@@ -181,7 +181,7 @@ def assign(weights: FloatArray, groups: IntArray, rng: Generator) -> IntArray:
 def junction_tree(sizes: Sequence[int], sets: Iterable[Attributes]) -> JunctionTree:
     """Build a junction tree whose cliques hold given sets of attributes, and every attribute.
 
-    Which attribute is eliminated next: the one whose clique then has the fewest cells.
+    The next attribute to be eliminated is the one whose clique has the fewest cells.
     """
     around: dict[int, set[int]] = {i: set() for i in range(len(sizes))}
     for each in sets:
@@ -253,7 +253,7 @@ class GraphicalModel:
 
 
 def targets_of_marginals(measured: ChosenMarginals) -> tuple[float, dict[Attributes, Target]]:
-    """Combine what was measured, by precision.
+    """Combine the measured tables of the same attributes, weighted by precision.
 
     Returns:
       Number of records, about, at least 1; targets by attributes, over the merged domain.
@@ -357,10 +357,10 @@ def _evaluate(
 def synthesize_graphical(
     measured: ChosenMarginals, steps: int, n_records: int, seed: int
 ) -> Records:
-    """Fit and draw; a function of noisy answers and public numbers alone.
+    """Fit a model and draw records; a function of noisy answers and public numbers alone.
 
-    The levels of a merged one are equally likely.
-    In floats: another processor may add in another order, and records drawn there may differ.
+    The levels in a merged level are equally likely. Sums of floats depend on the processor, so
+    records drawn on another processor may differ.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     _, targets = targets_of_marginals(measured)

@@ -36,9 +36,10 @@ _LEAST_SHARE = 1e-6  # of a level in the start
 class Fit:
     """Parameters of the fit of a mixture.
 
-    What pairs leave open, a single fit fills by chance; the mean of several does not. Adult's
-    three-way error at epsilon 1 fell from 0.124 with 800 components and 800 steps to 0.109 with
-    twelve fits of these, at half of the time each (`bench.synthesis`).
+    Pairs do not determine a model. A single fit settles the rest by chance; the mean of several
+    fits averages it. Adult's three-way error at epsilon 1 fell from 0.124, with 800 components and
+    800 steps, to 0.109 with these twelve fits, which take half of the time each
+    (`bench.synthesis`).
 
     Attributes:
       components: Number of components of each fit. Fewer than 200 lost accuracy at epsilon 5.
@@ -55,7 +56,12 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Per attribute float64[K, n_i], rows summing to 1."""
+    """A mixture of K products with equal weights.
+
+    Attributes:
+      domain: The merged domain.
+      levels: Per attribute float64[K, n_i], probabilities of its levels; rows sum to 1.
+    """
 
     domain: Domain
     levels: tuple[FloatArray, ...]
@@ -204,13 +210,13 @@ def _descend(loss: Loss, fit: Fit, scores: FloatArray) -> FloatArray:
 def draw_records(
     mixture: Mixture, merging: Merging, domain: Domain, n_records: int, rng: Generator
 ) -> Records:
-    """Draw records: whole numbers near those expected in every cell, or near it by component.
+    """Draw records from a mixture, with less variance than independent draws.
 
-    Up to `_MOST_CELLS` cells, their expected numbers are rounded up or down by systematic sampling
-    in the order of cells, so marginals on leading attributes are within 1 of theirs. Of more cells,
-    components are shared out equally and uniforms stratified within each.
+    Up to `_MOST_CELLS` cells, the expected number in each cell is rounded up or down by systematic
+    sampling in the order of cells. So marginals on leading attributes are within 1 of expectation.
+    With more cells, every component gets equally many records, drawn by stratified uniforms.
 
-    A merged level is drawn uniformly among those that it holds.
+    A merged level is replaced by one of its levels, all equally likely.
 
     Args:
       mixture: Mixture over the merged domain.
@@ -268,7 +274,7 @@ def _by_component(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
 def synthesize(
     measured: Measured, targets: Targets, fit: Fit, n_records: int, seed: int
 ) -> Records:
-    """Fit and draw; a function of noisy answers and public numbers alone."""
+    """Fit a mixture and draw records; a function of noisy answers and public numbers alone."""
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     mixture = fit_mixture(measured.merged, targets, fit, rng)
     return draw_records(mixture, measured.merging, measured.domain, n_records, rng)

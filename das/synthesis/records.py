@@ -142,7 +142,7 @@ class NoisyAnswer:
 
 @dataclass(frozen=True, eq=False)
 class Merging:
-    """Which levels of each attribute became one; public.
+    """Map from the levels of each attribute to its merged levels; public.
 
     Attributes:
       new_level: Per attribute int64[n_i], the merged level of each level. Levels that stay come
@@ -209,7 +209,7 @@ class Measured(_OneWay):
 
 @dataclass(frozen=True, eq=False)
 class Selected:
-    """What was selected of how many candidates; safe after the firewall.
+    """One selection by the exponential mechanism; safe after the firewall.
 
     Attributes:
       attributes: Positions of the set that was selected.

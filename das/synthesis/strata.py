@@ -326,9 +326,9 @@ def blocks_of(
 ) -> tuple[float, dict[tuple[int, ...], Block]]:
     """Estimate the size of a stratum and pair its centered tables with the pooled model.
 
-    The size is the public one and the noisy one by precision, unless they contradict each other:
-    then it is the noisy one. Tables tell shares only as far as the size is known: at epsilon 5,
-    sizes of a sample, off by 6 %, were most of the error of means of small strata.
+    The size is the average of the public and the noisy size, weighted by precision. If the two
+    contradict each other, it is the noisy size. Shares are only as accurate as the size: at epsilon
+    5, sizes from a sample, off by 6 %, caused most of the error of means of small strata.
     """
     tables = {}
     for answer in answers:
