@@ -56,7 +56,12 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Per attribute float64[K, n_i], rows summing to 1."""
+    """A mixture of K products with equal weights.
+
+    Attributes:
+      domain: The merged domain.
+      levels: Per attribute float64[K, n_i], probabilities of its levels; rows sum to 1.
+    """
 
     domain: Domain
     levels: tuple[FloatArray, ...]
@@ -80,7 +85,7 @@ def fit_mixture(domain: Domain, targets: Targets, fit: Fit, rng: Generator) -> M
       domain: The merged domain.
       targets: Tables of it.
       fit: Components, steps and starts.
-      rng: For the starts.
+      rng: Generator of the starts.
 
     Returns:
       A mixture of starts x components products; the same on every processor for equal targets.
@@ -172,8 +177,7 @@ class Loss:
     def _mean(self, table: FloatArray) -> FloatArray:
         """Average over the levels of each attribute, on each of them."""
         sums = np.add.reduceat(table, self.starts, axis=0)
-        out: FloatArray = np.repeat(sums / self.sizes[:, None], self.sizes, axis=0)
-        return out
+        return np.asarray(np.repeat(sums / self.sizes[:, None], self.sizes, axis=0))
 
 
 def _mixture(domain: Domain, loss: Loss, probability: FloatArray) -> Mixture:
@@ -206,20 +210,20 @@ def _descend(loss: Loss, fit: Fit, scores: FloatArray) -> FloatArray:
 def draw_records(
     mixture: Mixture, merging: Merging, domain: Domain, n_records: int, rng: Generator
 ) -> Records:
-    """Draw records: whole numbers near those expected in every cell, or near it by component.
+    """Draw records from a mixture, with less variance than independent draws.
 
-    Up to `_MOST_CELLS` cells, their expected numbers are rounded up or down by systematic sampling
-    in the order of cells, so marginals on leading attributes are within 1 of theirs. Of more cells,
-    components are shared out equally and uniforms stratified within each.
+    Up to `_MOST_CELLS` cells, the expected number in each cell is rounded up or down by systematic
+    sampling in the order of cells. So marginals on leading attributes are within 1 of expectation.
+    With more cells, every component gets equally many records, drawn by stratified uniforms.
 
-    A merged level is drawn uniformly among those that it holds.
+    A merged level is replaced by one of its levels, all equally likely.
 
     Args:
-      mixture: Over the merged domain.
-      merging: From `domain` to it.
-      domain: Of the records.
-      n_records: How many, up to 2^24; public, or made of noisy answers.
-      rng: For the draws.
+      mixture: Mixture over the merged domain.
+      merging: Merging of the levels of `domain`.
+      domain: Domain of the records.
+      n_records: Number of records, up to 2^24; public, or from noisy answers.
+      rng: Generator of the draws.
 
     Raises:
       SchemaError: Too many records.
@@ -237,10 +241,10 @@ def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray
     """Draw merged codes in the order of cells, each with its expected number up or down."""
     sizes = mixture.domain.sizes
     first = next(k for k in range(len(sizes)) if math.prod(sizes[: k + 1]) ** 2 >= math.prod(sizes))
-    one = products(mixture.levels[: first + 1])
+    leading = products(mixture.levels[: first + 1])
     rest = mixture.levels[first + 1 :]
-    other = products(rest) if rest else np.ones((len(one), 1))
-    expected = (one.T @ other).reshape(-1)
+    trailing = products(rest) if rest else np.ones((len(leading), 1))
+    expected = (leading.T @ trailing).reshape(-1)
     # In whole numbers, of which the last digits of a product of floats are no part.
     reached = np.cumsum(np.rint(expected * (_UNITS / expected.sum())).astype(np.int64))
     total = int(reached[-1])
@@ -270,7 +274,7 @@ def _by_component(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
 def synthesize(
     measured: Measured, targets: Targets, fit: Fit, n_records: int, seed: int
 ) -> Records:
-    """Fit and draw; a function of noisy answers and public numbers alone."""
+    """Fit a mixture and draw records; a function of noisy answers and public numbers alone."""
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     mixture = fit_mixture(measured.merged, targets, fit, rng)
     return draw_records(mixture, measured.merging, measured.domain, n_records, rng)

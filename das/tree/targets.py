@@ -101,7 +101,8 @@ def _fit(relative: Sequence[FloatArray], widths: Sequence[int]) -> tuple[FloatAr
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     weights = _nonnegative(matrix / scale, right) / scale
-    if _least_eigenvalue(relative, weights) < _LEAST_KNOWN:
+    sums = (np.tensordot(weights, part, 1) for part in relative if part.shape[1])
+    if min(float(np.linalg.eigvalsh(part)[0]) for part in sums) < _LEAST_KNOWN:
         # With unequal children the fit can drop a query that full column rank needs. Every query
         # then keeps some weight: the information of all queries has full rank.
         floor = _LEAST_KNOWN / scale * np.linalg.norm(right)
@@ -119,12 +120,6 @@ def _nonnegative(matrix: FloatArray, right: FloatArray) -> FloatArray:
         return np.asarray(nnls(matrix, right)[0], np.float64)
     except RuntimeError as error:
         raise SolverError("targets", "no nonnegative weights were found", got=error) from None
-
-
-def _least_eigenvalue(relative: Sequence[FloatArray], weights: FloatArray) -> float:
-    """Return the smallest eigenvalue of the relative information of weighted queries."""
-    sums = [np.tensordot(weights, part, 1) for part in relative if part.shape[1]]
-    return min(float(np.linalg.eigvalsh(part)[0]) for part in sums)
 
 
 def _root(covariance: FloatArray, unknown: FloatArray) -> FloatArray:
