@@ -28,10 +28,16 @@ import scipy.sparse as sp
 from bench.l2_nodes import node
 from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
-from solvers.least_squares.blocks import Fixed
 from solvers.least_squares.passes import Solve, solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
-from solvers.problem import Estimate, LeastSquaresTerm, NodeProblem, RoundingQuery, group_sums
+from solvers.problem import (
+    Estimate,
+    Fixed,
+    LeastSquaresTerm,
+    NodeProblem,
+    RoundingQuery,
+    group_sums,
+)
 
 SHAPE = (42, 2, 116, 2, 63)  # relationship or group quarters, sex, age, Hispanic, race
 _MOST_NUMBERS = 200_000_000  # of matrices over cells, with which several gigabytes are needed

@@ -82,8 +82,8 @@ def covered_of(product: Product) -> Iterator[tuple[Cell, int, int]]:
         for query in product.tabulated.values():
             if query.name in exact:
                 continue
-            seen, true = query.answer(counts), query.answer(truth)
-            lower, upper, mark = tables[level.name, query.name].at(counts.totals(), seen, least=0)
+            true = query.answer(truth)
+            seen, lower, upper, mark = tables[level.name, query.name].at(query, counts)
             inside = (true >= lower) & (true <= upper)
             bins = bins_of(seen, TRUE_EDGES)
             for one in np.unique(bins).tolist():

@@ -19,6 +19,46 @@ Geocodes = npt.NDArray[np.bytes_]
 ObjectArray = npt.NDArray[np.object_]
 
 
+def sums_at(indexes: IntArray, values: IntArray, size: int) -> IntArray:
+    """Return int64[size]: the sum of the integer values with each index, from 0; exact."""
+    out = np.zeros(size, np.int64)
+    np.add.at(out, indexes, values)
+    return out
+
+
+def run_starts(*columns: npt.NDArray[np.generic]) -> IntArray:
+    """Return the index, from 0, of the first entry of every run of rows equal in all columns.
+
+    >>> run_starts(np.array([7, 7, 7, 8]), np.array([0, 0, 1, 1])).tolist()
+    [0, 2, 3]
+    """
+    is_new = np.arange(len(columns[0])) == 0
+    for column in columns:
+        is_new[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(is_new)
+
+
+def joined_ranges(starts: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:
+    """Concatenate ranges of integers: for each entry, return its range and the integer.
+
+    Args:
+      starts: int64[m], first integer of each range.
+      sizes: int64[m], length of each range, 0 or more.
+
+    >>> [part.tolist() for part in joined_ranges(np.array([5, 0]), np.array([2, 3]))]
+    [[0, 0, 1, 1, 1], [5, 6, 0, 1, 2]]
+    """
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    return owner, np.arange(len(owner)) + (starts - np.cumsum(sizes) + sizes)[owner]
+
+
+def read_only(values: npt.ArrayLike) -> FloatArray:
+    """Return a read-only copy of numbers as float64."""
+    array = np.array(values, np.float64, order="C")
+    array.flags.writeable = False
+    return array
+
+
 def kron(factors: Iterable[FloatArray]) -> FloatArray:
     """Return the Kronecker product of at least one matrix."""
     return reduce(lambda left, right: np.asarray(np.kron(left, right)), factors)

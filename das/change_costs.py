@@ -81,7 +81,7 @@ def _costs(
     attributes: Sequence[str],
     leaving: Collection[str],
 ) -> tuple[Fraction, Mapping[str, Fraction], Fraction]:
-    """Return the costs of changing a record, each attribute, and the location.
+    """Compute the costs of changing a record, each attribute alone, and the location.
 
     A change of an attribute in `leaving` may lead into another stratum. That costs half of `place`
     in each stratum, even if no two cells of the stratum differ in this attribute alone.

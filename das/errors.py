@@ -19,6 +19,7 @@ Each error has its parts as attributes and can be pickled, because it crosses pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -94,6 +95,13 @@ def _cut(text: str, longest: int) -> str:
     between = " ... "
     start = (longest - len(between) + 1) // 2
     return text[:start] + between + text[len(text) - (longest - len(between) - start) :]
+
+
+def require_distinct(names: Sequence[str], error: type[DasError], where: str, what: str) -> None:
+    """Raise an error that lists the names that occur more than once, if there are some."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise error(where, what, got=twice)
 
 
 class ConfigError(DasError):

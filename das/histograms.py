@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import IntArray
+from das.arrays import IntArray, run_starts
 from das.errors import SchemaError
 
 # No sum of counts may reach this: 100,000 times the world population. Sums are then exact in int64
 # and in floats, and node problems can be solved: states of 2e17 persons were, one of 2e18 was not.
 TOTAL_LIMIT = 2**50
+_MOST_CELLS = 1 << 27  # of one marginal of records: a gigabyte of counts
 
 
 def frozen_array(values: npt.ArrayLike) -> IntArray:
@@ -29,6 +32,43 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
         array = array.view()
         array.flags.writeable = False
     return array
+
+
+def mixed_radix(codes: IntArray, attributes: Sequence[int], sizes: Sequence[int]) -> IntArray:
+    """Number the combinations of levels of some attributes, int64[n]; the last runs fastest."""
+    out = np.zeros(len(codes), np.int64)
+    for i in attributes:
+        out = out * sizes[i] + codes[:, i]
+    return out
+
+
+def count_by_levels(codes: IntArray, sizes: Sequence[int], attributes: Sequence[int]) -> IntArray:
+    """Count records by the levels of some attributes, int64[product of their sizes] in C order.
+
+    Args:
+      codes: int64[n, d], the level of each attribute.
+      sizes: d numbers of levels.
+      attributes: Columns of `codes` to count by, numbered from 0, in this order.
+
+    Raises:
+      SchemaError: The marginal has too many cells.
+    """
+    cells = math.prod(sizes[i] for i in attributes)
+    if cells > _MOST_CELLS:
+        raise SchemaError(
+            f"marginal of {len(attributes)} attributes",
+            "is too large",
+            got=f"{cells:.3g} cells",
+            want=f"at most {_MOST_CELLS}",
+        )
+    spots = mixed_radix(codes, attributes, sizes)
+    return np.bincount(spots, minlength=cells).astype(np.int64)
+
+
+def freeze_arrays(owner: object, *names: str) -> None:
+    """Replace integer arrays of a frozen dataclass by read-only ones, as `frozen_array` does."""
+    for name in names:
+        object.__setattr__(owner, name, frozen_array(getattr(owner, name)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,8 +93,7 @@ class Histograms:
     counts: IntArray
 
     def __post_init__(self) -> None:
-        for name in ("offsets", "cells", "counts"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        freeze_arrays(self, "offsets", "cells", "counts")
         if len(self.offsets) == 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.cells):
             raise SchemaError("histograms", "offsets do not span the entries")
         if (np.diff(self.offsets) < 0).any():
@@ -111,9 +150,7 @@ class Histograms:
         order = np.lexsort((cells, owners))
         owners, cells, counts = owners[order], cells[order], counts[order]
         if len(owners):
-            first = np.concatenate(
-                ([True], (np.diff(owners) != 0) | (np.diff(cells) != 0))
-            ).nonzero()[0]
+            first = run_starts(owners, cells)
             owners, cells, counts = owners[first], cells[first], np.add.reduceat(counts, first)
             keep = counts != 0
             owners, cells, counts = owners[keep], cells[keep], counts[keep]
@@ -121,17 +158,17 @@ class Histograms:
         return cls(n_cells, offsets.astype(np.int64), cells, counts)
 
 
-def first_difference(found: Histograms, wanted: Histograms) -> int | None:
+def first_difference(first: Histograms, second: Histograms) -> int | None:
     """Return the first geounit in which two histograms differ, or None."""
     if all(
-        np.array_equal(getattr(found, name), getattr(wanted, name))
+        np.array_equal(getattr(first, name), getattr(second, name))
         for name in ("offsets", "cells", "counts")
     ):
         return None
     differ = (
         i
-        for i in range(found.n_geounits)
-        for a, b in [(found.slice(i, i + 1), wanted.slice(i, i + 1))]
+        for i in range(first.n_geounits)
+        for a, b in [(first.slice(i, i + 1), second.slice(i, i + 1))]
         if not (np.array_equal(a.cells, b.cells) and np.array_equal(a.counts, b.counts))
     )
     return next(differ)

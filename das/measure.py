@@ -9,7 +9,7 @@ from typing import TypeVar
 from das.arrays import IntArray
 from das.confidential import Confidential, without_text
 from das.errors import BudgetError, OutputError, RuntimeSetupError, SchemaError, SpentError
-from das.histograms import Histograms, frozen_array
+from das.histograms import Histograms, freeze_arrays
 from das.mechanisms.entropy import NoiseKey, Stream, Streams
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.noise import add_noise_in_place
@@ -67,7 +67,7 @@ class Measurements:
     answers: IntArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "answers", frozen_array(self.answers))
+        freeze_arrays(self, "answers")
         if self.answers.ndim != 2 or len(self.answers) != len(self.mechanisms):
             raise SchemaError(f"measurements of {self.query}", "need one mechanism per geounit")
 

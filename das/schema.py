@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.arrays import IntArray
-from das.errors import SchemaError
+from das.errors import SchemaError, require_distinct
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,9 @@ class Attribute:
     def __post_init__(self) -> None:
         if not self.levels:
             raise SchemaError(f"attribute {self.name}", "has no levels")
-        if len(set(self.levels)) != len(self.levels):
-            twice = sorted(level for level, n in Counter(self.levels).items() if n > 1)
-            raise SchemaError(f"attribute {self.name}", "has a level twice", got=twice)
+        where = f"attribute {self.name}"
+        if len(set(self.levels)) != len(self.levels):  # there may be very many levels
+            require_distinct(self.levels, SchemaError, where, "has a level twice")
 
     @property
     def size(self) -> int:
@@ -92,7 +91,7 @@ class Recode:
       name: Name in queries, distinct from attribute names.
       attribute: The attribute whose levels are grouped.
       groups: Group labels in order.
-      codes: For each level of the attribute, the index of its group.
+      codes: For each level of the attribute, the index of its group in `groups`, from 0.
     """
 
     name: str
@@ -149,19 +148,14 @@ class Schema:
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.attributes] + [r.name for r in self.recodes]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SchemaError(f"schema {self.name}", "uses a name twice", got=twice)
+        where = f"schema {self.name}"
+        require_distinct(names, SchemaError, where, "uses a name twice")
         unclear = [name for name in names if not is_plain_name(name)]
         if unclear:
-            raise SchemaError(
-                f"schema {self.name}",
-                "has a name that would make queries ambiguous",
-                got=unclear,
-                want=PLAIN_NAME,
-            )
+            what = "has a name that would make queries ambiguous"
+            raise SchemaError(where, what, got=unclear, want=PLAIN_NAME)
         if not self.attributes:
-            raise SchemaError(f"schema {self.name}", "has no attributes")
+            raise SchemaError(where, "has no attributes")
         known = {a.name: a.size for a in self.attributes}
         for recode in self.recodes:
             if recode.attribute not in known:
@@ -171,7 +165,7 @@ class Schema:
             if len(recode.codes) != known[recode.attribute]:
                 raise SchemaError(f"recode {recode.name}", "does not give one code per level")
         if self.size >= 2**63:
-            raise SchemaError(f"schema {self.name}", "has too many cells", got=self.size)
+            raise SchemaError(where, "has too many cells", got=self.size)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -208,7 +202,7 @@ class Schema:
         """Return the cell numbers, int64[m], of combinations of levels.
 
         Args:
-          codes: For every attribute, int[m] level positions; the range is not checked.
+          codes: int[m] per attribute name, levels numbered from 0; the range is not checked.
         """
         parts = [
             np.asarray(codes[attribute.name], np.int64) * stride

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-from das.errors import BudgetError
+from das.errors import BudgetError, require_distinct
 from das.mechanisms.mechanism import Mechanism, Norm
 from das.mechanisms.registry import choose_mechanism
 from das.privacy.budget import Budget
@@ -109,10 +109,7 @@ def _require_whole(where: str, what: str, total: Fraction) -> None:
         raise BudgetError(where, what, got=f"{total} (about {float(total):.6f})", want="exactly 1")
 
 
-@lru_cache(maxsize=64)
-def _search(queries: tuple[Query, ...], weights: tuple[Fraction, ...]) -> JointSensitivity:
-    """Return the joint sensitivity, cached for geolevels with the same queries."""
-    return joint_sensitivity(queries, weights)
+_search = lru_cache(maxsize=64)(joint_sensitivity)  # geolevels often have the same queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,10 +168,8 @@ class Strategy:
     def __post_init__(self) -> None:
         for level, part in enumerate(self.levels):
             names = [entry.query.name for entry in self.measured(level)]
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                where = f"allocation, geolevel {part.geolevel}"
-                raise BudgetError(where, "lists a query twice", got=twice)
+            where = f"allocation, geolevel {part.geolevel}"
+            require_distinct(names, BudgetError, where, "lists a query twice")
         if self.strata:
             self._check_strata()
         for stratum in self.strata or (None,):
@@ -240,7 +235,10 @@ class Strategy:
         return sum((level.share for level in levels[first : last + 1]), Fraction(0))
 
     def parts(self, level: int) -> tuple[tuple[Stratum | None, LevelStrategy], ...]:
-        """Return the population-wide queries of a geolevel (None), then those of each stratum."""
+        """Return the population-wide queries (None) of a geolevel, then those of each stratum.
+
+        Geolevels are numbered from 0, the root.
+        """
         of_strata = ((s, s.levels[level]) for s in self.strata if level < len(s.levels))
         return (None, self.levels[level]), *of_strata
 
@@ -272,7 +270,7 @@ class Strategy:
         )
 
     def measured(self, level: int) -> tuple[QueryShare, ...]:
-        """Return all measured queries of a geolevel, population-wide and of strata."""
+        """Return all measured queries of geolevel `level`, from 0 for the root, strata included."""
         return tuple(entry for _, part in self.parts(level) for entry in part.queries)
 
 

@@ -14,8 +14,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from das.arrays import BoolArray, Geocodes, IntArray
-from das.errors import GeographyError
+from das.arrays import BoolArray, Geocodes, IntArray, run_starts
+from das.errors import GeographyError, require_distinct
 
 ROOT_CODE = "0"  # geocode of a root whose prefix is empty, such as a nation
 
@@ -39,8 +39,7 @@ class Spine:
     def __post_init__(self) -> None:
         if not self.levels or len(self.levels) != len(self.digits):
             raise GeographyError("spine", "needs at least one geolevel and one length for each")
-        if len(set(self.levels)) != len(self.levels):
-            raise GeographyError("spine", "names a geolevel twice", got=list(self.levels))
+        require_distinct(self.levels, GeographyError, "spine", "names a geolevel twice")
         if self.digits[0] < 0 or any(
             b <= a for a, b in zip(self.digits, self.digits[1:], strict=False)
         ):
@@ -56,7 +55,7 @@ class Spine:
         return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
     def code_at(self, leaf: str, level: int) -> str:
-        """Return the geocode, at a geolevel, of the leaf's ancestor."""
+        """Return the geocode of the ancestor of a leaf at geolevel `level`, 0 for the root."""
         return leaf[: self.digits[level]] or ROOT_CODE
 
 
@@ -85,19 +84,18 @@ class Lattice:
           GeographyError: There is no leaf, a leaf has the wrong length or appears twice, or the
             leaves do not share one root. No geocode is named: they may come from records.
         """
+        where = f"geography, {spine.levels[-1]}"
         try:
             codes = np.asarray(leaves, dtype=np.bytes_)
         except UnicodeEncodeError:
-            raise GeographyError(
-                f"geography, {spine.levels[-1]}", "a geocode is not ASCII text"
-            ) from None
+            raise GeographyError(where, "a geocode is not ASCII text") from None
         if codes.size == 0:
             raise GeographyError("geography", "has no geounits")
         lengths = np.char.str_len(codes)
         wrong = np.flatnonzero(lengths != spine.digits[-1])
         if wrong.size:
             raise GeographyError(
-                f"geography, {spine.levels[-1]}",
+                where,
                 f"geocode of the wrong length ({wrong.size} such)",
                 got=f"{lengths[wrong[0]]} characters",
                 want=f"{spine.digits[-1]}",
@@ -105,17 +103,14 @@ class Lattice:
         codes = np.sort(codes)
         same = np.flatnonzero(codes[1:] == codes[:-1])
         if same.size:
-            raise GeographyError(
-                f"geography, {spine.levels[-1]}",
-                f"geocode appears twice ({same.size} such)",
-            )
+            raise GeographyError(where, f"geocode appears twice ({same.size} such)")
         levels: list[Geocodes] = [codes]
         parents: list[IntArray] = []
         first_child: list[IntArray] = []
         for digits in reversed(spine.digits[:-1]):
             below = levels[0]
             prefix = below.astype(f"S{digits}") if digits else np.full(below.shape, b"0", "S1")
-            starts = np.flatnonzero(np.concatenate(([True], prefix[1:] != prefix[:-1])))
+            starts = run_starts(prefix)
             levels.insert(0, prefix[starts])
             first_child.insert(0, np.append(starts, len(below)).astype(np.int64))
             parents.insert(0, np.repeat(np.arange(len(starts)), np.diff(first_child[0])))
@@ -130,7 +125,7 @@ class Lattice:
         return cls(spine, tuple(levels), tuple(parents), tuple(first_child))
 
     def n_children(self, level: int) -> IntArray:
-        """Return int64[G_l]: the number of children of each geounit; zeros at the leaf geolevel."""
+        """Return int64[G_l]: children of each geounit of geolevel `level`, from 0; 0 for leaves."""
         if level == len(self.spine.levels) - 1:
             return np.zeros(len(self.codes[level]), np.int64)
         return np.diff(self.first_child[level])
@@ -138,10 +133,8 @@ class Lattice:
     @cached_property
     def is_only_child(self) -> tuple[BoolArray, ...]:
         """Return per geolevel bool[G_l]: whether the parent has no other child."""
-        out = [np.array([False])]
-        for level in range(1, len(self.spine.levels)):
-            out.append(self.n_children(level - 1)[self.parents[level]] == 1)
-        return tuple(out)
+        below = enumerate(self.parents[1:])  # with the index of the geolevel above
+        return (np.array([False]), *(self.n_children(i)[parents] == 1 for i, parents in below))
 
     @cached_property
     def chain_end(self) -> tuple[IntArray, ...]:

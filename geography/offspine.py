@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from das.arrays import IntArray
-from das.errors import GeographyError
+from das.errors import GeographyError, require_distinct
 from geography.lattice import Lattice
 
 NO_ENTITY = -1
@@ -42,8 +42,7 @@ class Entities:
         members = np.array(self.members, np.int64)
         members.flags.writeable = False
         object.__setattr__(self, "members", members)
-        if len(set(self.kinds)) != len(self.kinds):
-            raise GeographyError("entities", "name a kind twice", got=list(self.kinds))
+        require_distinct(self.kinds, GeographyError, "entities", "name a kind twice")
         if members.ndim != 2 or members.shape[1] != len(self.kinds):
             raise GeographyError(
                 "entities", "need one column per kind", got=members.shape, want=len(self.kinds)

@@ -174,7 +174,7 @@ def _steps(spine: Spine, design: SpineDesign) -> Iterator[Step]:
 
 
 def _with_geolevel(spine: Spine, level: int, name: str, width: int, census: Spine) -> Spine:
-    """Return the spine with a new geolevel below `level`, its geocodes `width` digits longer."""
+    """Return the spine with a geolevel below number `level`, from 0; geocodes grow by `width`."""
     if name in census.levels or name in spine.levels:
         raise GeographyError(
             "spine design", "would give a new geolevel a name that is taken", got=name
@@ -188,7 +188,7 @@ def _with_geolevel(spine: Spine, level: int, name: str, width: int, census: Spin
 
 
 def without_geolevel(spine: Spine, level: int) -> Spine:
-    """Return the spine without one of its geolevels; geocodes do not change."""
+    """Return the spine without geolevel number `level`, from 0; geocodes do not change."""
     keep = [index for index in range(len(spine.levels)) if index != level]
     return Spine(
         tuple(spine.levels[index] for index in keep), tuple(spine.digits[index] for index in keep)
@@ -202,7 +202,7 @@ def group_children(made: Respined, entities: Entities, step: Step, cutoff: int) 
       made: Leaves and their spine; it may include a geolevel that the step replaces.
       entities: One row per leaf, in the order of `made.codes`.
       step: The geolevel.
-      cutoff: See `SpineDesign.fan_out_cutoff`.
+      cutoff: Items allowed in a group beyond ceil(sqrt(n)), n the items of the geounit.
 
     Raises:
       GeographyError: There are more groups than their numbers have digits for.
@@ -254,7 +254,7 @@ def group_items(inside: IntArray, outside: IntArray, cutoff: int) -> IntArray:
     Args:
       inside: int64[n, E], geounits needed for the part of each entity in each item.
       outside: int64[n, E], geounits needed for the rest of the item.
-      cutoff: See `SpineDesign.fan_out_cutoff`.
+      cutoff: Items allowed in a group beyond ceil(sqrt(n)), n the items of the geounit.
 
     Returns:
       int64[n], numbers of groups from 0, by first item.
@@ -328,7 +328,7 @@ def _comes_from_inside(sums: IntArray) -> BoolArray:
 
 
 def _changes(sums: IntArray, row: int, direct: BoolArray) -> IntArray:
-    """Return int64[k]: upper bounds of the change of all distances if `row` joins each group."""
+    """Return int64[k]: upper bounds of the change of all distances if group `row` joins each."""
     alone = combine(*sums)
     united = combine(sums[0] + sums[0, row], sums[1] + sums[1, row])
     change = np.where(
@@ -350,7 +350,8 @@ def _insert(made: Respined, step: Step, numbers: IntArray) -> Respined:
         )
     inserted = _digits(np.char.zfill(numbers.astype(f"S{width}"), width))
     old = _digits(made.codes)
-    codes = _joined(np.concatenate((old[:, :start], inserted, old[:, start:]), axis=1))
+    digits = np.concatenate((old[:, :start], inserted, old[:, start:]), axis=1)
+    codes = np.ascontiguousarray(digits).view(f"S{digits.shape[1]}").ravel()
     return Respined(step.after, codes)
 
 
@@ -358,10 +359,6 @@ def _digits(codes: Geocodes) -> npt.NDArray[np.uint8]:
     """Return uint8[n, length]: the characters of geocodes of one length."""
     codes = np.ascontiguousarray(codes)
     return codes.view(np.uint8).reshape(len(codes), codes.dtype.itemsize)
-
-
-def _joined(digits: npt.NDArray[np.uint8]) -> Geocodes:
-    return np.ascontiguousarray(digits).view(f"S{digits.shape[1]}").ravel()
 
 
 def _level_index(spine: Spine, geolevel: str) -> int:

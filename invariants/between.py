@@ -23,7 +23,7 @@ from itertools import combinations
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, IntArray, sums_at
 from das.errors import ConfigError
 from das.histograms import Histograms
 from das.queries.query import Query
@@ -83,9 +83,8 @@ class Form:
 
 def weighted_sums(coefficients: IntArray, histograms: Histograms) -> IntArray:
     """Return int64[G]: the sum of the cells of each geounit, weighted by int64[n] coefficients."""
-    out = np.zeros(histograms.n_geounits, np.int64)
-    np.add.at(out, histograms.owners(), coefficients[histograms.cells] * histograms.counts)
-    return out
+    weighted = coefficients[histograms.cells] * histograms.counts
+    return sums_at(histograms.owners(), weighted, histograms.n_geounits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +92,7 @@ class CrossProductConstraint:
     """Constraint least(others) <= records in some cells <= most(others), in every geounit.
 
     Attributes:
-      name: Its name in the configuration.
+      name: Name of the constraint in the configuration.
       cells: bool[n], cells of the later product.
       least: Lower bound, a sum over products solved before; None for no bound.
       most: Upper bound, likewise; the same object as `least` for an equality.
@@ -152,7 +151,7 @@ class CrossProductConstraints:
         return {name: len(cells) for bound in bounds for name, cells in bound.parts.items()}
 
     def named(self, kind: int) -> str:
-        """Return the name of a type in errors: the constraints that bound it."""
+        """Return the name of type `kind`, from 0, in errors: the constraints that bound it."""
         cells = self.query.codes == kind
         return _named([tie for tie in self.entries if (tie.cells & cells).any()])
 
@@ -219,7 +218,7 @@ def build_constraints(
         rest = group[0].cells & ~np.logical_or.reduce([np.zeros_like(possible), *_cells(within)])
         if not (rest & possible).any():
             what = "follows from those within it" if within else "counts no possible cell"
-            raise ConfigError(_named(group), what, remedy="leave it out")
+            raise ConfigError(_named(group), what, remedy="leave out every constraint named here")
         codes[rest] = number
         lows = [tie.least - equal for tie in group if tie.least is not None]
         highs = [tie.most - equal for tie in group if tie.most is not None]
@@ -253,8 +252,7 @@ def _cells(groups: Sequence[Group]) -> list[BoolArray]:
 
 def _refuse_crossing(groups: Sequence[Group]) -> None:
     for first, second in combinations(groups, 2):  # the smaller first
-        shared = first[0].cells & second[0].cells
-        if shared.any() and not (shared == first[0].cells).all():
+        if (first[0].cells & second[0].cells).any() and not _is_within(first, second):
             raise ConfigError(
                 _named(second),
                 "has cells in common with another, and neither lies within the other",
@@ -265,18 +263,12 @@ def _refuse_crossing(groups: Sequence[Group]) -> None:
 
 def _directly_within(group: Group, groups: Sequence[Group]) -> list[Group]:
     """Return the largest groups within a group; all groups are nested or disjoint."""
-    inside = [
-        other
-        for other in groups
-        if other is not group and not (other[0].cells & ~group[0].cells).any()
-    ]
-    return [
-        inner
-        for inner in inside
-        if not any(
-            other is not inner and not (inner[0].cells & ~other[0].cells).any() for other in inside
-        )
-    ]
+    inside = [other for other in groups if _is_within(other, group)]
+    return [inner for inner in inside if not any(_is_within(inner, other) for other in inside)]
+
+
+def _is_within(inner: Group, outer: Group) -> bool:
+    return inner is not outer and not (inner[0].cells & ~outer[0].cells).any()
 
 
 def _equality_within(inner: Group, outer: Group) -> Form:
@@ -386,7 +378,7 @@ def _refuse_unsummable(ties: CrossProductConstraints, types: Sequence[int], quer
 
 
 def _sums_of(query: Query, types: Types) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield the smallest sets of types and of exact answers that count the same cells."""
+    """Yield pairs of smallest sets, of types and of exact answers, that count the same cells."""
     rows = query.rows_of(np.arange(len(types.codes)))
     pairs = np.unique(np.stack([types.codes, rows], axis=1), axis=0)
     n_types, n_answers = (len(np.unique(column)) for column in pairs.T)

@@ -79,7 +79,7 @@ class Constraint(ABC):
         """Return bool[G]: geounits whose integer counts break the constraint.
 
         Args:
-          counts: Of G geounits of the geolevel of the constraint.
+          counts: Counts of G geounits of the geolevel of the constraint.
           given: int64[G, m], public counts, with the columns `counted`.
         """
 
@@ -133,6 +133,30 @@ class Constraint(ABC):
         Raises:
           InputError: The public counts are not plausible.
         """
+
+
+class QueryConstraint(Constraint):
+    """Constraint on the answers of one partition query.
+
+    Attributes:
+      query: The partition query.
+    """
+
+    query: Query
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Return the labels of all answers; public counts that a kind lacks are 0."""
+        return tuple(self.query.labels())
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """Return the query."""
+        return (self.query,)
+
+    def described(self, schema: Schema) -> str:
+        """Return the name of the query."""
+        return self.query.name
 
 
 def statements_of(

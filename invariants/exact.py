@@ -18,11 +18,11 @@ from das.privacy.neighborhoods import Held
 from das.queries.query import Query, is_refinement, parse_query
 from das.schema import Schema
 from invariants.conflict import Statement
-from invariants.constraint import Constraint, statements_of
+from invariants.constraint import Constraint, QueryConstraint, statements_of
 
 
 @dataclass(frozen=True, eq=False)
-class Invariant(Constraint):
+class Invariant(QueryConstraint):
     """Partition query whose answers are published exactly at a geolevel.
 
     The answers of a parent are the sums of the answers of its children, so the query is exact at
@@ -50,16 +50,6 @@ class Invariant(Constraint):
         """Return the name of the query."""
         return self.query.name
 
-    @property
-    def counted(self) -> tuple[str, ...]:
-        """Return the labels of the answers."""
-        return tuple(self.query.labels())
-
-    @property
-    def queries(self) -> tuple[Query, ...]:
-        """Return the query."""
-        return (self.query,)
-
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
         """Return bool[G]: geounits whose answers differ from the table of answers."""
         return np.asarray((self.query.answer(counts) != given).any(1), np.bool_)
@@ -72,10 +62,6 @@ class Invariant(Constraint):
         """Return the answers, which are the same in neighboring data sets."""
         name, deepest = f"{self.query.name} in every {self.geolevel}", len(self.geolevels) - 1
         return [Held(name, deepest, self.query.rows_of(cells), np.zeros(len(cells), np.bool_))]
-
-    def described(self, schema: Schema) -> str:
-        """Return the name of the query."""
-        return self.query.name
 
     @classmethod
     def build(cls, schema: Schema, spine: Sequence[str], query: str, geolevel: str) -> Invariant:

@@ -13,9 +13,8 @@ from das.errors import ConfigError, SchemaError
 from das.histograms import Histograms
 from das.privacy.neighborhoods import Held
 from das.queries.query import Query, is_refinement
-from das.schema import Schema
 from invariants.conflict import Statement
-from invariants.constraint import Constraint, statements_of
+from invariants.constraint import Constraint, QueryConstraint, statements_of
 from invariants.exact import Invariant, invariants_at
 from invariants.leaves import MANY, Leaves
 from invariants.quarters import LivingQuarters
@@ -41,7 +40,7 @@ class Types:
         return len(self.codes)
 
     def first_cells(self, positions: IntArray) -> IntArray:
-        """Return int64[p]: the first cell of each given type."""
+        """Return int64[p]: the first cell of each given type, numbered from 0."""
         return np.asarray(np.unique(self.codes, return_index=True)[1][positions], np.int64)
 
     def rows_of(self, cells: IntArray) -> IntArray:
@@ -50,7 +49,7 @@ class Types:
 
 
 @dataclass(frozen=True, eq=False)
-class Facilities(Constraint):
+class Facilities(QueryConstraint):
     """Facility counts by type, published exactly at a geolevel.
 
     A geounit with f_i facilities of type i can have f_i least_i to f_i most_i persons of that type.
@@ -82,16 +81,6 @@ class Facilities(Constraint):
         """Return the name of the facilities in errors and files of public counts."""
         return f"facilities {self.query.name}"
 
-    @property
-    def counted(self) -> tuple[str, ...]:
-        """Return all types; the counts of types that are not counted are 0."""
-        return tuple(self.query.labels())
-
-    @property
-    def queries(self) -> tuple[Query, ...]:
-        """Return the query of persons by type."""
-        return (self.query,)
-
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
         """Return bool[G]: geounits with more or fewer persons of a type than facilities allow."""
         boxes, persons = self.boxes(given), self.query.answer(counts)
@@ -110,16 +99,12 @@ class Facilities(Constraint):
             return []
         name = f"facilities by {self.query.name} in every {self.geolevel}"
         labels = np.where(limited[types], types, -1)
-        held = [Held(name, deepest, labels, ~limited[types], is_exact=False)]
+        facts = [Held(name, deepest, labels, ~limited[types], is_exact=False)]
         for kind in np.flatnonzero(self.is_counted & (self.least == self.most)):
             is_kind = types == kind
             name = f"{self.query.name} {self.query.labels()[kind]} in every {self.geolevel}"
-            held.append(Held(name, deepest, is_kind.astype(np.int64), ~is_kind))
-        return held
-
-    def described(self, schema: Schema) -> str:
-        """Return the name of the query."""
-        return self.query.name
+            facts.append(Held(name, deepest, is_kind.astype(np.int64), ~is_kind))
+        return facts
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -164,26 +164,16 @@ def cut_by_flow(selection: Selection) -> BoolArray:
     types = n_rows + np.arange(t)
     rows, columns = np.nonzero(link)
     earning, paying = np.flatnonzero(cost < 0), np.flatnonzero(cost > 0)
-    # The last arc has capacity 0; it adds source and sink where no other arc does.
-    tails = [
-        np.full(n_rows, source),
-        rows,
-        np.full(len(earning), source),
-        types[paying],
-        np.array([source]),
+    # Tails, heads and capacities. The last arc adds source and sink where no other arc does.
+    arcs = [
+        (np.full(n_rows, source), np.arange(n_rows), gain),
+        (rows, types[columns], link[rows, columns]),
+        (np.full(len(earning), source), types[earning], -cost[earning]),
+        (types[paying], np.full(len(paying), sink), cost[paying]),
+        (np.array([source]), np.array([sink]), np.zeros(1, np.int64)),
     ]
-    heads = [
-        np.arange(n_rows),
-        types[columns],
-        types[earning],
-        np.full(len(paying), sink),
-        np.array([sink]),
-    ]
-    capacities = [gain, link[rows, columns], -cost[earning], cost[paying], np.zeros(1, np.int64)]
     flow = max_flow.SimpleMaxFlow()
-    flow.add_arcs_with_capacity(
-        np.concatenate(tails), np.concatenate(heads), np.concatenate(capacities)
-    )
+    flow.add_arcs_with_capacity(*map(np.concatenate, zip(*arcs, strict=True)))
     status = flow.solve(source, sink)
     if status != flow.OPTIMAL:
         raise SolverError("implied constraints", "maximum flow failed", got=status)

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, IntArray, joined_ranges, run_starts
 from das.errors import ConfigError, VerificationError
 from das.histograms import Histograms
 from invariants.between import CrossProductConstraints, Form
@@ -51,11 +52,15 @@ class UnitBounds:
     most: IntArray
     housed: BoolArray
 
+    @cached_property
+    def fixed(self) -> BoolArray:
+        """Return bool[t]: types whose lower and upper bounds agree in the units of every cell."""
+        return np.asarray((self.least == self.most).all(1))
+
     @property
     def order(self) -> list[int]:
         """Return the types that live in units; types with a fixed number per unit come first."""
-        fixed = (self.least == self.most).all(1)
-        return sorted(np.flatnonzero(self.housed).tolist(), key=lambda kind: not fixed[kind])
+        return sorted(np.flatnonzero(self.housed).tolist(), key=lambda kind: not self.fixed[kind])
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +109,9 @@ def unit_bounds(ties: CrossProductConstraints, name: str) -> UnitBounds:
       ConfigError: The constraints name several products, leave a type without a bound or with
         several, or the bounds of some unit would be negative.
     """
-    products = sorted(ties.sizes)
+    products, where = sorted(ties.sizes), f"joined {name}"
     if len(products) != 1:
-        raise ConfigError(
-            f"joined {name}", "need units of one product", got=products, want="one product"
-        )
+        raise ConfigError(where, "need units of one product", got=products, want="one product")
     (product,) = products
     n_cells, n_types = ties.sizes[product], ties.query.size
     least, most = (np.zeros((n_types, n_cells), np.int64) for _ in range(2))
@@ -118,7 +121,7 @@ def unit_bounds(ties: CrossProductConstraints, name: str) -> UnitBounds:
         highs = ties.most[kind]
         if len(lows) != 1 or len(highs) != 1:
             raise ConfigError(
-                f"joined {name}",
+                where,
                 "need one lower and one upper bound of the records in a unit",
                 got=f"{len(ties.least[kind])} lower, {len(highs)} upper bounds, {ties.named(kind)}",
                 remedy="state one lower and one upper bound of the same cells",
@@ -126,7 +129,7 @@ def unit_bounds(ties: CrossProductConstraints, name: str) -> UnitBounds:
         least[kind], most[kind] = lows[0].parts[product], highs[0].parts[product]
         if (least[kind] < 0).any() or (most[kind] < least[kind]).any():
             raise ConfigError(
-                f"joined {name}",
+                where,
                 "cannot be assigned to units: the bounds of some unit are negative or cross",
                 got=ties.named(kind),
                 remedy="count what lies within a bound in that bound, too",
@@ -181,7 +184,7 @@ def join(
         slot = np.repeat(np.arange(len(u_cell)), filled[kind])
         number = seated[slot] + _within(slot)
         # First records take slots in units of one person, then in units without a first record.
-        turn = whole[slot] if _is_fixed(bounds, kind) else number + has_first[slot]
+        turn = whole[slot] if bounds.fixed[kind] else number + has_first[slot]
         some = np.flatnonzero(r_type == kind)
         records_of, slots_of = _paired(
             order,
@@ -192,17 +195,13 @@ def join(
         unit_of[who], position[who] = where, number[slots_of]
         has_first[where[order.first[r_cell[who]]]] = True
         new = (number[slots_of] == 0) & (code[where] == NO_CODE)
-        if _is_fixed(bounds, kind):  # householders, to whom the others are matched
+        if bounds.fixed[kind]:  # householders, to whom the others are matched
             code[where[new]] = order.match_codes[r_cell[who[new]]]
         seated += filled[kind]
     numbers = np.where(unit_of < 0, 0, unit_of - first_unit[r_leaf] + 1)
     order_of = np.lexsort((r_key, position, numbers, r_leaf))
     cell_of = np.where(unit_of < 0, -1, u_cell[unit_of] if len(u_cell) else -1)
     return Joined(r_leaf[order_of], numbers[order_of], cell_of[order_of], r_cell[order_of])
-
-
-def _is_fixed(bounds: UnitBounds, kind: int) -> bool:
-    return bool((bounds.least[kind] == bounds.most[kind]).all())
 
 
 def _expanded(histograms: Histograms) -> tuple[IntArray, IntArray]:
@@ -215,10 +214,8 @@ def _expanded(histograms: Histograms) -> tuple[IntArray, IntArray]:
 
 def _within(groups: IntArray) -> IntArray:
     """Return int64[m]: the number of each entry in its group, from 0; groups rise."""
-    if not len(groups):
-        return np.zeros(0, np.int64)
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(groups) != 0)))
-    return np.arange(len(groups)) - np.repeat(starts, np.diff(np.append(starts, len(groups))))
+    starts = run_starts(groups)
+    return joined_ranges(np.zeros_like(starts), np.diff(np.append(starts, len(groups))))[1]
 
 
 def _leaf_keys(codes: Sequence[str], seed: int) -> _Keys:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import IntArray
+from das.arrays import IntArray, joined_ranges, run_starts
 from das.errors import InfeasibleError
 
 NO_LIMIT = 2**62  # of a linear row: `most` without upper bound, and -`least` without lower bound
@@ -76,16 +76,14 @@ class LeavesTable:
         return len(self.offsets) - 1
 
     def of(self, geounit: int) -> Leaves:
-        """Return the rows of one geounit."""
+        """Return the rows of geounit number `geounit`, from 0."""
         return self.leaves.rows(slice(self.offsets[geounit], self.offsets[geounit + 1]))
 
     def take(self, geounits: IntArray) -> LeavesTable:
-        """Return the rows of the given geounits, in the order given."""
+        """Return the rows of the given geounits, numbered from 0, in the order given."""
         sizes = np.diff(self.offsets)[geounits]
-        offsets = np.concatenate(([0], np.cumsum(sizes)))
-        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-        rows = np.repeat(self.offsets[geounits], sizes) + within
-        return LeavesTable(offsets, self.leaves.rows(rows))
+        _, rows = joined_ranges(self.offsets[geounits], sizes)
+        return LeavesTable(np.concatenate(([0], np.cumsum(sizes))), self.leaves.rows(rows))
 
     def owners(self) -> IntArray:
         """Return int64[R]: the geounit of each row."""
@@ -170,11 +168,7 @@ def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
     tight = tighten(leaves)
     kinds = _kinds(tight)
     order = np.lexsort((kinds, owners))
-    starts = np.flatnonzero(
-        np.concatenate(([True], (np.diff(owners[order]) != 0) | (np.diff(kinds[order]) != 0)))
-        if len(order)
-        else np.zeros(0, np.bool_)
-    )
+    starts = run_starts(owners[order], kinds[order])
     summed = tight.rows(order)
     if len(starts):
         summed = _by_field(lambda column: np.add.reduceat(column, starts), summed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 
 import numpy as np
@@ -31,7 +32,7 @@ class LinearRow(Constraint):
     nested partitions, rows may still contradict each other in integers.
 
     Attributes:
-      name: Its name in the configuration.
+      name: Name of the row in the configuration.
       coefficients: int64[n].
       geolevels: Geolevels at which it is imposed, root first; stated at the last.
       least: Lower bound in each geounit of the last geolevel; None for no bound.
@@ -156,10 +157,8 @@ def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> 
     Raises:
       SchemaError: A name or level is unknown, or a range of levels is invalid.
     """
-    mask = np.ones(1, np.bool_)
-    for levels in levels_in(schema, group, where):
-        mask = (mask[:, None] & levels[None]).reshape(-1)
-    return mask
+    mask = reduce(np.logical_and.outer, levels_in(schema, group, where))
+    return np.asarray(mask, np.bool_).reshape(-1)
 
 
 def levels_in(
@@ -170,19 +169,15 @@ def levels_in(
     Raises:
       SchemaError: A name or level is unknown, or a range of levels is invalid.
     """
-    recodes = {recode.name: recode for recode in schema.recodes}
     masks = {attribute.name: np.ones(attribute.size, np.bool_) for attribute in schema.attributes}
+    axes = {a.name: (a.name, a.levels, np.arange(a.size)) for a in schema.attributes}
+    axes |= {r.name: (r.attribute, r.groups, np.asarray(r.codes)) for r in schema.recodes}
     for name, listed in group.items():
-        if name in recodes:
-            labels: Sequence[str] = recodes[name].groups
-            of, code = recodes[name].attribute, np.asarray(recodes[name].codes)
-        elif name in masks:
-            labels, of = schema.attribute(name).levels, name
-            code = np.arange(len(labels))
-        else:
+        if name not in axes:
             raise SchemaError(
-                where, "names an unknown attribute", got=name, want=f"one of {[*masks, *recodes]}"
+                where, "names an unknown attribute", got=name, want=f"one of {[*axes]}"
             )
+        of, labels, code = axes[name]
         wanted = written_out(labels, listed, f"{where}.{name}")
         unknown = [level for level in wanted if level not in labels]
         if unknown or not wanted:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, IntArray, joined_ranges, run_starts, sums_at
 from das.errors import SchemaError
 from das.histograms import Histograms
 from das.queries.query import Query
@@ -109,8 +109,7 @@ class StructuralZeros(Constraint):
             both = (patterns[:, None] & rows[None]).reshape(-1, rows.shape[1])
             products = (counts[:, None] * sizes[None]).reshape(-1)
             patterns, of_both = np.unique(both, axis=0, return_inverse=True)
-            counts = np.zeros(len(patterns), np.int64)
-            np.add.at(counts, of_both.reshape(-1), products)
+            counts = sums_at(of_both.reshape(-1), products, len(patterns))
         return int(counts[patterns.any(axis=1)].sum())
 
     @property
@@ -119,7 +118,10 @@ class StructuralZeros(Constraint):
         return np.full((1, self._words[0].shape[1]), -1, np.int64)
 
     def patterns(self, axis: int) -> IntArray:
-        """Return int64[n_i, w]: equal rows for levels that no box distinguishes."""
+        """Return int64[n_i, w]: equal rows for levels of attribute `axis` that boxes treat alike.
+
+        Attributes are numbered from 0.
+        """
         return self._words[axis]
 
     def first_outside(self, query: Query, positions: IntArray) -> IntArray:
@@ -142,17 +144,13 @@ class StructuralZeros(Constraint):
             )
             starts = np.searchsorted(kinds[:, 0], np.arange(query.shape[axis] + 1))
             group = codes[axis][owner]
-            sizes = np.diff(starts)[group]
-            entry = np.repeat(np.arange(len(owner)), sizes)
-            ends = np.cumsum(sizes)
-            kind = np.arange(len(entry)) - (ends - sizes - starts[group])[entry]
+            entry, kind = joined_ranges(starts[group], np.diff(starts)[group])
             owner, cells = owner[entry], cells[entry] + first[kind] * stride
             bits = bits[entry] & kinds[kind, 1:]
             order = np.lexsort((cells, *bits.T, owner))
             owner, cells, bits = owner[order], cells[order], bits[order]
-            is_new = np.ones(len(owner), np.bool_)
-            is_new[1:] = (np.diff(owner) != 0) | (np.diff(bits, axis=0) != 0).any(axis=1)
-            owner, cells, bits = owner[is_new], cells[is_new], bits[is_new]
+            distinct = run_starts(owner, *bits.T)
+            owner, cells, bits = owner[distinct], cells[distinct], bits[distinct]
         outside = np.full(len(positions), np.iinfo(np.int64).max)
         free = ~bits.any(axis=1)
         np.minimum.at(outside, owner[free], cells[free])
@@ -191,7 +189,4 @@ def representative_levels(
 
 def cells_at(shape: Sequence[int], levels: Sequence[IntArray]) -> IntArray:
     """Return int64[product]: cells of all combinations of the given levels, in order."""
-    cells = np.zeros(1, np.int64)
-    for size, chosen in zip(shape, levels, strict=True):
-        cells = (cells[:, None] * size + chosen[None]).reshape(-1)
-    return cells
+    return np.ravel_multi_index(np.ix_(*levels), tuple(shape)).reshape(-1)

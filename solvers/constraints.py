@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from das.arrays import FloatArray, IntArray
 from invariants.leaves import Leaves
-from solvers.problem import NO_LIMIT, NodeProblem, RowsTerm
+from solvers.problem import NO_LIMIT, Fixed, NodeProblem, RowsTerm
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +74,7 @@ def linear_rows(rows: RowsTerm) -> SparseRows:
     )
 
 
-def of_node(
-    problem: NodeProblem, fixed: tuple[tuple[IntArray, FloatArray], ...] = ()
-) -> Iterator[SparseRows]:
+def of_node(problem: NodeProblem, fixed: Fixed = ()) -> Iterator[SparseRows]:
     """Yield all constraints of a node except nonnegativity and leaves.
 
     Args:
@@ -94,29 +92,59 @@ def of_node(
         yield linear_rows(rows)
 
 
-@dataclass(frozen=True, eq=False)
-class LeafRows:
-    """Rows on the persons of t types in the R patterns of leaves below one child.
+def leaf_rows(leaves: Leaves) -> tuple[sp.csr_array, sp.csr_array]:
+    """Return the rows on the persons of t types in the R patterns of leaves below one child.
 
-    Attributes:
-      by_type: Sparse, [t, R t], sums of each type.
-      by_pattern: Sparse, [R, R t], sums of each pattern.
-      low: float64[R], fewest persons of a pattern.
-      high: float64[R], most persons of a pattern.
+    Returns:
+      Sparse [t, R t], sums of each type, and sparse [R, R t], sums of each pattern.
     """
-
-    by_type: sp.csr_array
-    by_pattern: sp.csr_array
-    low: FloatArray
-    high: FloatArray
-
-
-def leaf_rows(leaves: Leaves) -> LeafRows:
-    """Return the rows of the leaves below one child."""
     R, t = leaves.least.shape
-    return LeafRows(
-        sum_of_children(R, t),
-        every_child(R, sp.csr_array(np.ones((1, t)))),
-        limits(leaves.low),
-        limits(leaves.high),
+    return sum_of_children(R, t), every_child(R, sp.csr_array(np.ones((1, t))))
+
+
+_SLACK = 1e-6  # relative: sums fixed by earlier passes have the residual of their certificate
+
+
+def contradiction(problem: NodeProblem, fixed: Fixed = ()) -> str:
+    """Find the least total violation of the constraints that any x >= 0 achieves.
+
+    Args:
+      problem: The node problem; its `leaves` are not considered.
+      fixed: Further given partition sums.
+
+    Returns:
+      The largest violation as text, or "" if all constraints can be kept together.
+    """
+    from scipy.optimize import linprog  # takes a third of a second, for infeasible nodes only
+
+    constraints = list(of_node(problem, fixed))
+    if not constraints:
+        return ""
+    A = sp.vstack([rows.A for rows in constraints]).tocsr()
+    least = np.concatenate([rows.lower for rows in constraints])
+    most = np.concatenate([rows.upper for rows in constraints])
+    names = [name for rows in constraints for name in rows.names]
+    n, m = problem.n_children * problem.n_cells, len(least)
+    size = max(1.0, float(np.abs(least[np.isfinite(least)]).max(initial=0.0)))
+    lacking, exceeding = np.isfinite(least), np.isfinite(most)
+    eye = sp.eye_array(m).tocsr()
+    result = linprog(
+        np.concatenate([np.zeros(n), np.ones(2 * m)]),
+        A_ub=sp.vstack(
+            [
+                sp.hstack([-A[lacking], -eye[lacking], sp.csr_array((lacking.sum(), m))]),
+                sp.hstack([A[exceeding], sp.csr_array((exceeding.sum(), m)), -eye[exceeding]]),
+            ]
+        ).tocsr(),
+        b_ub=np.concatenate([-least[lacking], most[exceeding]]) / size,
+        bounds=(0, None),
+        method="highs",
+    )
+    if result.x is None or result.fun <= _SLACK * m**0.5:
+        return ""
+    off = result.x[n : n + m] + result.x[n + m :]
+    worst = int(np.argmax(off))
+    return (
+        "no table keeps every constraint: the violations add up to at least "
+        f"{result.fun * size:.6g} persons, for example {names[worst]} by {off[worst] * size:.6g}"
     )

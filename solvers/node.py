@@ -12,16 +12,17 @@ from das.errors import InfeasibleError, RuntimeSetupError, SchemaError, SolverEr
 from das.mechanisms.mechanism import Continuous
 from solvers.backends.registry import least_squares, mixed_integer
 from solvers.choices import IntegerSolver, LeastSquaresSolver, Method
+from solvers.constraints import contradiction
 from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
-from solvers.least_squares.blocks import Fixed, extent, given_sums
+from solvers.least_squares.blocks import extent, given_sums
 from solvers.least_squares.cuts import solve_with_cuts
-from solvers.least_squares.feasibility import contradiction
 from solvers.least_squares.passes import count_in_passes, solve_in_passes
 from solvers.least_squares.solve import solve_by_supports
 from solvers.objectives.in_node import OBJECTIVES
 from solvers.problem import (
     Estimate,
+    Fixed,
     GeneralTerm,
     KroneckerTerm,
     LeastSquaresTerm,
@@ -45,7 +46,7 @@ _COUPLED_BLOCK = 20
 # they take longer at any coupling. Time over that of dual ascent: 0.59 at 270,000 (12 x 150,
 # redistricting data), 4 at 2 million (10 x 449, the 1940 shape), 70 at 265 million (59 x 2,118).
 _MOST_FACTORISED = 500_000
-_NEARLY = 1e-6  # relative; see `feasibility`
+_NEARLY = 1e-6  # relative; see `constraints.contradiction`
 _LARGE_BLOCK = 1_000  # cells of a block whose factorization takes longer than matrix-free steps
 
 
@@ -152,22 +153,35 @@ def _solve_without_leaves(problem: NodeProblem, settings: NodeSettings) -> Estim
 def _solve_pass(
     problem: NodeProblem, tolerance: float, fixed: Fixed, settings: NodeSettings
 ) -> Estimate:
-    """Solve a pass with the chosen solver; if it stops, with PIQP where that is installed."""
-    first = None
+    """Solve a pass with the chosen solver; if it stops, with another one.
+
+    The other solver is PIQP where that is installed. After projected steps it is the structured
+    solver, where its matrices over cells fit memory.
+    """
+    first, other = None, LeastSquaresSolver.PIQP
     if settings.least_squares is LeastSquaresSolver.STRUCTURED:
         if is_without_matrices(problem):
-            return _without_matrices(problem, tolerance, fixed)
-        if _prefers_matrix_free(problem, fixed):
+            other = LeastSquaresSolver.STRUCTURED
+            try:
+                first = solve_projected(problem, tolerance, fixed)
+            except SchemaError:  # too many groups of levels; only where matrices fit memory
+                return least_squares(other)(problem, tolerance, fixed)
+        elif _prefers_matrix_free(problem, fixed):
             first = _solve_matrix_free(problem, tolerance, fixed)
-    if first is None or (first.status is Status.LIMIT and problem.n_cells < _MANY_CELLS):
+            if first.status is Status.LIMIT and problem.n_cells < _MANY_CELLS:
+                first = None
+    if first is None:
         first = least_squares(settings.least_squares)(problem, tolerance, fixed)
     if first.status is not Status.LIMIT:
         return first
     evidence = contradiction(problem, fixed)
     if evidence:
         return replace(first, status=Status.INFEASIBLE, evidence=evidence)
+    size = problem.n_children * problem.n_cells**2
+    if other is LeastSquaresSolver.STRUCTURED and size > _MOST_NUMBERS_IN_MEMORY:
+        return first
     try:
-        second = least_squares(LeastSquaresSolver.PIQP)(problem, tolerance, fixed)
+        second = least_squares(other)(problem, tolerance, fixed)
     except RuntimeSetupError:
         return first
     return second if second.status is Status.SOLVED else first
@@ -207,8 +221,8 @@ def _is_large(problem: NodeProblem, fixed: Fixed) -> bool:
     C, k = problem.n_children, problem.n_cells
     if k < _LARGE_BLOCK and C * k**2 <= _MOST_NUMBERS:
         return False
-    size = extent(problem, fixed)
-    return size.numbers > _MOST_NUMBERS or size.largest_block >= _LARGE_BLOCK
+    largest_block, numbers, _ = extent(problem, fixed)
+    return numbers > _MOST_NUMBERS or largest_block >= _LARGE_BLOCK
 
 
 def is_without_matrices(problem: NodeProblem) -> bool:
@@ -228,8 +242,8 @@ def _has_small_blocks(problem: NodeProblem, fixed: Fixed) -> bool:
     """Return whether a node splits into blocks so small that active sets are found at once."""
     if problem.n_children * problem.n_cells**2 > _MOST_FACTORISED or _is_large(problem, fixed):
         return False
-    size = extent(problem, fixed)
-    return size.largest_block < _COUPLED_BLOCK and size.patterns == 1
+    largest_block, _, patterns = extent(problem, fixed)
+    return largest_block < _COUPLED_BLOCK and patterns == 1
 
 
 def _solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
@@ -242,24 +256,3 @@ def _solve_matrix_free(problem: NodeProblem, tolerance: float, fixed: Fixed) -> 
     if estimate is not None and (estimate.status is Status.SOLVED or problem.rows):
         return estimate
     return solve_projected(problem, tolerance, fixed)
-
-
-def _without_matrices(problem: NodeProblem, tolerance: float, fixed: Fixed) -> Estimate:
-    """Solve without matrices over cells; if that stops, with them where they fit memory."""
-    try:
-        first = solve_projected(problem, tolerance, fixed)
-    except SchemaError:  # too many groups of levels; only in nodes whose matrices fit memory
-        return least_squares(LeastSquaresSolver.STRUCTURED)(problem, tolerance, fixed)
-    if first.status is not Status.LIMIT:
-        return first
-    evidence = contradiction(problem, fixed)
-    if evidence:
-        return replace(first, status=Status.INFEASIBLE, evidence=evidence)
-    if not _fits_memory(problem):
-        return first
-    second = least_squares(LeastSquaresSolver.STRUCTURED)(problem, tolerance, fixed)
-    return second if second.status is Status.SOLVED else first
-
-
-def _fits_memory(problem: NodeProblem) -> bool:
-    return problem.n_children * problem.n_cells**2 <= _MOST_NUMBERS_IN_MEMORY

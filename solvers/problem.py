@@ -36,7 +36,7 @@ class LeastSquaresTerm:
         cells are left out, since no solution changes them.
       answers: float64[C, m].
       weights: float64[C], inverse variance of the noise of each child; 0 if not measured there.
-      query: The query over the whole schema, if known; `kronecker.Information` uses it.
+      query: The query over the whole schema, if known; `projected.Information` uses it.
     """
 
     groups: IntArray
@@ -95,6 +95,8 @@ class KroneckerTerm:
 
 
 Term = LeastSquaresTerm | GeneralTerm | KroneckerTerm
+# Further given partition sums, as groups int64[k] and targets float64[C, m].
+Fixed = tuple[tuple[IntArray, FloatArray], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,3 +301,10 @@ def coarsening(fine: IntArray, coarse: IntArray) -> IntArray | None:
     index = np.zeros(int(fine.max(initial=-1)) + 1, np.int64)
     index[fine] = coarse
     return index if np.array_equal(index[fine], coarse) else None
+
+
+def is_constant(row: FloatArray, groups: IntArray) -> bool:
+    """Return whether a row has equal coefficients float64[k] for all cells of each group."""
+    first = np.zeros(int(groups.max(initial=-1)) + 1)
+    first[groups] = row
+    return np.array_equal(first[groups], row)

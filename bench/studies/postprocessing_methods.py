@@ -27,12 +27,12 @@ from das.arrays import FloatArray
 from solvers.objectives.bounded import (
     BoundedProblems,
     Equalities,
+    fit_largest_deviation,
     solve_bounded,
     solve_on_sides,
     solve_with_equalities,
 )
-from solvers.objectives.max_fit import fit_largest_deviation
-from solvers.objectives.reweighted import downweight, find_low_answers
+from solvers.objectives.in_node import downweight, find_low_answers
 
 _PROXIMAL = 0.01
 

@@ -45,7 +45,7 @@ class LinearInvariants:
     def __post_init__(self) -> None:
         for name in ("equal", "equal_to", "least", "least_of"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.int64))
-        shapes = [one.shape for one in (self.equal, self.equal_to, self.least, self.least_of)]
+        shapes = [array.shape for array in (self.equal, self.equal_to, self.least, self.least_of)]
         if (
             self.equal.ndim != 2
             or self.least.ndim != 2

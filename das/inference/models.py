@@ -176,9 +176,9 @@ class PoissonRegression:
         Raises:
           SolverError: All expected counts are 0, or the steps do not settle.
         """
-        counts = (weights * answers[:, :, 0]).sum(axis=0)
+        counts, where = (weights * answers[:, :, 0]).sum(axis=0), "Poisson regression"
         if not counts.sum() > 0:
-            raise SolverError("Poisson regression", "has no maximum", got="counts of nothing")
+            raise SolverError(where, "has no maximum", got="counts of nothing")
 
         def log_likelihood(theta: FloatArray) -> float:
             with np.errstate(over="ignore"):  # a step too long is halved
@@ -201,9 +201,7 @@ class PoissonRegression:
                 share /= 2
             theta = theta + share * step
             value = log_likelihood(theta)
-        raise SolverError(
-            "Poisson regression", "does not settle", got=f"counts that add up to {counts.sum():.3g}"
-        )
+        raise SolverError(where, "does not settle", got=f"counts of sum {counts.sum():.3g}")
 
     def score(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
         """Return (s - mean) x."""

@@ -74,17 +74,17 @@ def draw_posterior(
       Gong, Exact Inference with Approximate Computation for Differentially Private Data via
       Perturbations, 2019, arXiv:1909.12237.
     """
-    wanted = np.asarray(noisy, np.float64)
+    wanted, where = np.asarray(noisy, np.float64), "rejection sampling"
     if wanted.shape != (len(distributions),) or not np.isfinite(wanted).all():
         want = f"{len(distributions)} finite numbers, one for each distribution"
-        raise SchemaError("rejection sampling", "noisy answers", got=wanted.shape, want=want)
+        raise SchemaError(where, "noisy answers", got=wanted.shape, want=want)
     parameters: list[FloatArray] = []
     answers: list[FloatArray] = []
     kept = proposals = 0
     while kept < n:
         if proposals >= MOST_PROPOSALS:
             raise SolverError(
-                "rejection sampling",
+                where,
                 "keeps too few proposals",
                 got=f"{kept} of {proposals}",
                 want=f"{n} draws",
@@ -93,12 +93,8 @@ def draw_posterior(
         drawn = draw_prior(BATCH, generator)
         simulated = np.asarray(draw_answers(drawn, generator), np.float64)
         if simulated.shape != (BATCH, len(wanted)):
-            raise SchemaError(
-                "rejection sampling",
-                "simulated answers",
-                got=simulated.shape,
-                want=(BATCH, len(wanted)),
-            )
+            want = f"{(BATCH, len(wanted))}"
+            raise SchemaError(where, "simulated answers", got=simulated.shape, want=want)
         log_keep = np.zeros(BATCH)
         for column, distribution in enumerate(distributions):
             log_keep += distribution.log_ratio(wanted[column] - simulated[:, column])

@@ -405,5 +405,4 @@ def shrink(means: FloatArray, variances: FloatArray) -> FloatArray:
         return np.full(len(means), center)
     weight = 1.0 / (between + variances)
     center = (weight @ means) / weight.sum()
-    shrunk: FloatArray = center + between * weight * (means - center)
-    return shrunk
+    return np.asarray(center + between * weight * (means - center))

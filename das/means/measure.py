@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.arrays import IntArray
+from das.arrays import IntArray, sums_at
 from das.confidential import Confidential
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
@@ -90,10 +90,9 @@ def measure_sums(
     lower = np.array([clipping.lower for clipping in clippings], np.int64)
     upper = np.array([clipping.upper for clipping in clippings], np.int64)
     center = np.array([clipping.center for clipping in clippings], np.int64)
-    sums = np.zeros(data.n_strata, np.int64)
     clipped = np.clip(data.values, lower[data.strata], upper[data.strata]) - center[data.strata]
-    np.add.at(sums, data.strata, clipped)
-    noisy, stream = sums[:, None], streams.open(position, np.arange(data.n_strata))
+    noisy = sums_at(data.strata, clipped, data.n_strata)[:, None]
+    stream = streams.open(position, np.arange(data.n_strata))
     for i, mechanism in enumerate(mechanisms):
         add_noise_in_place(noisy, mechanism=mechanism, stream=stream, rows=[i])
     return tuple(map(NoisySum, clippings, mechanisms, noisy[:, 0].tolist()))

@@ -109,12 +109,12 @@ class Weights:
 
     def _masses(self, last: int, inner: int) -> tuple[list[int], list[int], int]:
         """Enclose the unnormalised mass of {|X| <= k}, k <= last, and bound all mass beyond."""
-        one = 1 << inner
+        unit = 1 << inner
         sides = 2 if self.is_two_sided else 1
         ratio_low, ratio_high = exp_bounds(self.first, inner)
         step_low, step_high = exp_bounds(self.second, inner)
-        weight_low = weight_high = one
-        lows, highs = [one], [one]
+        weight_low = weight_high = unit
+        lows, highs = [unit], [unit]
         for _ in range(last):
             weight_low = (weight_low * ratio_low) >> inner
             weight_high = _shift_up(weight_high * ratio_high, inner)
@@ -123,7 +123,7 @@ class Weights:
             lows.append(sides * weight_low)
             highs.append(sides * weight_high)
         # w(last + i) <= w(last) ratio^i, as ratios never grow: the rest is below a geometric series
-        beyond = _ceil_div(sides * weight_high * ratio_high, one - ratio_high)
+        beyond = _ceil_div(sides * weight_high * ratio_high, unit - ratio_high)
         return list(accumulate(lows)), list(accumulate(highs)), beyond
 
 

@@ -129,13 +129,11 @@ class _Problem:
         ]
         steps = sum((most + 1) * len(x) for x, most in zip(self.counts, self.most, strict=True))
         if steps > _MOST_STEPS:
-            raise BudgetError(
-                "conditional table",
+            raise _too_many_steps(
                 "is too large for exact sampling",
-                got=f"{steps} products",
-                want=f"at most {_MOST_STEPS}",
-                remedy="make the classes of cells smaller, by more invariants, or release noisy "
-                "answers and estimate from them",
+                f"{steps} products",
+                "make the classes of cells smaller, by more invariants, or release noisy answers "
+                "and estimate from them",
             )
 
     def weights(self, digits: int) -> _Weights:
@@ -169,11 +167,10 @@ class _Problem:
                 after |= {self.left(index, rest, total) for total in totals}
                 steps += len(totals)
                 if steps > _MOST_STEPS:
-                    raise BudgetError(
-                        "conditional table",
+                    raise _too_many_steps(
                         "has too many combinations of sums for exact sampling",
-                        want=f"at most {_MOST_STEPS}",
-                        remedy="keep fewer sums of overlapping cells, or release noisy answers and "
+                        f"more than {_MOST_STEPS}",
+                        "keep fewer sums of overlapping cells, or release noisy answers and "
                         "estimate from them",
                     )
             reachable.append(
@@ -195,7 +192,7 @@ class _Problem:
         return weights
 
     def totals(self, index: int, rest: tuple[int, ...], digits: int) -> list[Decimal]:
-        """Return the weights of the totals of a class given the remainder."""
+        """Return the weights of the totals of class `index`, from 0, given the remainder `rest`."""
         weights = self.weights(digits)
         of_totals, below = weights.cells[index][-1], weights.rest[index + 1]
         out = [Decimal(0)] * (self.most[index] + 1)
@@ -205,7 +202,7 @@ class _Problem:
         return out
 
     def possible(self, index: int, rest: tuple[int, ...]) -> Sequence[int]:
-        """Return the totals of a class for which later classes can use up the remainder."""
+        """Return the totals of class `index`, from 0, with which others can use up `rest`."""
         column, later = self.columns[index], self.columns[index + 1 :]
         most = min([self.most[index], *(r // c for r, c in zip(rest, column, strict=True) if c)])
         for row, (r, c) in enumerate(zip(rest, column, strict=True)):
@@ -217,11 +214,18 @@ class _Problem:
         return range(most + 1)
 
     def left(self, index: int, rest: tuple[int, ...], total: int) -> tuple[int, ...]:
-        """Return the remainder after a total of a class."""
+        """Return the remainder after class `index`, from 0, has a total."""
         return tuple(r - total * c for r, c in zip(rest, self.columns[index], strict=True))
 
     def values(self, index: int, position: int, total: int, digits: int) -> list[Decimal]:
-        """Return the weights of the values of a cell, given the total of its class up to it."""
+        """Return the weights of the values of one cell, given the total of its class up to it.
+
+        Args:
+          index: Number of the class, from 0.
+          position: Number of the cell in the class, from 0.
+          total: Sum of the first cells of the class, this one included.
+          digits: Decimal digits of the weights.
+        """
         weights = self.weights(digits)
         x, before = self.counts[index][position], weights.cells[index][position]
         return [weights.powers[abs(s - x)] * before[total - s] for s in range(total + 1)]
@@ -325,8 +329,7 @@ def most_steps(margins: Sequence[IntArray], records: int) -> int:
             before = column
     groups = [in_rows[start:end] for start, end in pairwise(starts)]
     totals = min(int(group.max()) * records + int(group.sum()) for group in groups)
-    most: int = max(rows.shape[1] * (records + 1), last + max(states) * totals)
-    return most
+    return int(max(rows.shape[1] * (records + 1), last + max(states) * totals))
 
 
 def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> None:
@@ -343,13 +346,9 @@ def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> 
     """
     steps = most_steps(margins, records)
     if steps > _MOST_STEPS:
-        raise BudgetError(
-            "conditional table",
-            "may be too large for exact sampling",
-            got=f"up to {steps} products",
-            want=f"at most {_MOST_STEPS}",
-            remedy="keep fewer marginals, or request a table with fewer cells",
-        )
+        remedy = "keep fewer marginals, or request a table with fewer cells"
+        what = "may be too large for exact sampling"
+        raise _too_many_steps(what, f"up to {steps} products", remedy)
     if 2 * records / scale > _LOWEST_POWER:
         raise BudgetError(
             "conditional table",
@@ -357,6 +356,11 @@ def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> 
             got=f"scale {float(scale):.3g}",
             want=f"at least {2 * records / _LOWEST_POWER:.3g}",
         )
+
+
+def _too_many_steps(what: str, got: str, remedy: str) -> BudgetError:
+    want = f"at most {_MOST_STEPS}"
+    return BudgetError("conditional table", what, got=got, want=want, remedy=remedy)
 
 
 def _rank(matrix: IntArray) -> int:

@@ -57,7 +57,6 @@ class BitSource(Protocol):
 
     def bits(self, n: int) -> int:
         """Return n fresh uniform bits as an integer in [0, 2**n)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +312,7 @@ def _block_cipher(secret: bytes) -> CipherContext:
 
 
 def _encrypted(cipher: CipherContext, rows: IntArray, n_blocks: int) -> WordArray:
-    """Return uint64[G, 2 B]: the encryption of blocks 0..B-1 of every row, int64[G]."""
+    """Return uint64[G, 2 B]: blocks 0..B-1 of every row, encrypted; `rows` are row numbers."""
     blocks = np.empty((len(rows), n_blocks, WORDS_PER_BLOCK), "<u8")
     blocks[:, :, 0] = rows[:, None]
     blocks[:, :, 1] = np.arange(n_blocks)

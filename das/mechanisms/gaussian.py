@@ -20,9 +20,9 @@ from das.mechanisms import moments
 from das.mechanisms.mechanism import (
     Continuous,
     LossAtoms,
+    Mechanism,
     Norm,
     Sampler,
-    integer_quantiles,
     on_integers,
     require_chargeable,
     require_parameter,
@@ -80,8 +80,8 @@ class Gaussian:
         return np.asarray(ndtri(probabilities) * math.sqrt(self.sigma_sq))
 
 
-@dataclass(frozen=True, slots=True)
-class DiscreteGaussian:
+@dataclass(frozen=True)
+class DiscreteGaussian(Mechanism):
     """Noise with P(X = k) proportional to exp(-k^2 / (2 sigma_sq)) on the integers.
 
     Attributes:
@@ -109,11 +109,6 @@ class DiscreteGaussian:
 
     def __post_init__(self) -> None:
         require_parameter(self.title, "sigma_sq", self.sigma_sq, MOST_SIGMA_SQ)
-
-    @classmethod
-    def of(cls, parameter: Fraction) -> DiscreteGaussian:
-        """Return the mechanism with sigma_sq = parameter."""
-        return cls(parameter)
 
     @classmethod
     def costing(
@@ -193,14 +188,6 @@ class DiscreteGaussian:
         """Return the log of P(X = noise) / P(X = 0), -noise^2 / (2 sigma_sq) on the integers."""
         at = np.asarray(noise, np.float64)
         return on_integers(at, -np.square(at) / (2 * float(self.sigma_sq)))
-
-    def log_peak(self) -> float:
-        """Return the log of P(X = 0)."""
-        return math.log(self.cdf(0) - self.cdf(-1))
-
-    def quantiles(self, probabilities: FloatArray) -> FloatArray:
-        """Return the integer quantiles of the noise at these probabilities."""
-        return integer_quantiles(self, probabilities)
 
     def sampler(self) -> Sampler:
         """Return a table sampler, or a two-level sampler for a large sigma_sq."""

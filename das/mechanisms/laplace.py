@@ -20,9 +20,9 @@ from das.mechanisms import moments
 from das.mechanisms.mechanism import (
     Continuous,
     LossAtoms,
+    Mechanism,
     Norm,
     Sampler,
-    integer_quantiles,
     on_integers,
     require_chargeable,
     require_parameter,
@@ -74,8 +74,8 @@ class Laplace:
         return np.asarray(np.sign(probabilities - 0.5) * -np.log(2 * tail) * self.scale)
 
 
-@dataclass(frozen=True, slots=True)
-class DiscreteLaplace:
+@dataclass(frozen=True)
+class DiscreteLaplace(Mechanism):
     """Noise with P(X = k) proportional to exp(-|k| / scale): the two-sided geometric mechanism.
 
     Attributes:
@@ -101,11 +101,6 @@ class DiscreteLaplace:
 
     def __post_init__(self) -> None:
         require_parameter(self.title, "scale", self.scale, MOST_SCALE)
-
-    @classmethod
-    def of(cls, parameter: Fraction) -> DiscreteLaplace:
-        """Return the mechanism with scale = parameter."""
-        return cls(parameter)
 
     @classmethod
     def costing(
@@ -161,14 +156,6 @@ class DiscreteLaplace:
         """Return the log of P(X = noise) / P(X = 0), -|noise| / scale on the integers."""
         at = np.asarray(noise, np.float64)
         return on_integers(at, -np.abs(at) / float(self.scale))
-
-    def log_peak(self) -> float:
-        """Return the log of P(X = 0)."""
-        return math.log(self.cdf(0) - self.cdf(-1))
-
-    def quantiles(self, probabilities: FloatArray) -> FloatArray:
-        """Return the integer quantiles of the noise at these probabilities."""
-        return integer_quantiles(self, probabilities)
 
     def sampler(self) -> Sampler:
         """Return a table sampler, or a two-level sampler for a large scale."""

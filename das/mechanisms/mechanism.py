@@ -7,7 +7,8 @@ other code uses only the members of `Mechanism`. So a new mechanism is one class
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -41,11 +42,9 @@ class Sampler(Protocol):
     @property
     def words_per_draw(self) -> int:
         """Return the number of words that each draw starts from."""
-        ...
 
     def draw_many(self, words: WordArray, more: Callable[[int], BitSource]) -> IntArray:
         """Return int64[n] from uint64[n words_per_draw]; more(i) has the further bits of draw i."""
-        ...
 
 
 class Distribution(Protocol):
@@ -54,18 +53,15 @@ class Distribution(Protocol):
     @property
     def is_discrete(self) -> bool:
         """Return whether noise is an integer."""
-        ...
 
     def log_ratio(self, noise: npt.ArrayLike) -> FloatArray:
         """Return the log of the density over the density at 0, elementwise; at most 0.
 
         A discrete distribution has density 0 at non-integers.
         """
-        ...
 
     def log_peak(self) -> float:
         """Return the log density at 0."""
-        ...
 
     def quantiles(self, probabilities: FloatArray) -> FloatArray:
         """Return the quantiles of the noise, elementwise.
@@ -73,7 +69,6 @@ class Distribution(Protocol):
         Args:
           probabilities: In [0, 1). At 0, a discrete distribution returns its 2^-53 quantile.
         """
-        ...
 
 
 class Continuous(Distribution, Protocol):
@@ -90,11 +85,9 @@ class Continuous(Distribution, Protocol):
     @classmethod
     def of_variance(cls, variance: float) -> Self:
         """Return the distribution with this variance, > 0."""
-        ...
 
     def log_cdf(self, values: FloatArray) -> FloatArray:
         """Return the log of P(noise <= value), elementwise."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -110,8 +103,10 @@ class LossAtoms:
     beyond: Decimal
 
 
-class Mechanism(Distribution, Hashable, Protocol):
+class Mechanism(Distribution, Protocol):
     """Independent, symmetric integer noise. Values are frozen and compare by distribution.
+
+    A mechanism is a subclass with one field, its exact parameter.
 
     Attributes:
       kind: Name of the mechanism in files; with `parameter` it identifies the distribution.
@@ -128,6 +123,11 @@ class Mechanism(Distribution, Hashable, Protocol):
     norms: ClassVar[Mapping[Definition, Norm]]
     continuous: ClassVar[type[Continuous]]
 
+    def __init__(self, parameter: Fraction, /) -> None: ...
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.parameter))
+
     @classmethod
     def of(cls, parameter: Fraction) -> Self:
         """Return the mechanism with this parameter.
@@ -135,7 +135,7 @@ class Mechanism(Distribution, Hashable, Protocol):
         Raises:
           BudgetError: The parameter is out of range or not a Fraction.
         """
-        ...
+        return cls(parameter)
 
     @classmethod
     def costing(cls, definition: Definition, cost: Fraction, sensitivity: Fraction) -> Self:
@@ -149,7 +149,6 @@ class Mechanism(Distribution, Hashable, Protocol):
         Raises:
           BudgetError: The definition cannot charge the mechanism, or the parameter is out of range.
         """
-        ...
 
     def cost(self, definition: Definition, sensitivity: Fraction) -> Fraction:
         """Return the cost of measuring a query of this sensitivity: exact, or an upper bound.
@@ -157,12 +156,10 @@ class Mechanism(Distribution, Hashable, Protocol):
         Raises:
           BudgetError: The definition cannot charge the mechanism.
         """
-        ...
 
     @property
     def unit_rho(self) -> Fraction:
         """Return an exact upper bound on the zCDP cost of moving one answer by 1."""
-        ...
 
     def unit_losses(self, digits: int) -> LossAtoms:
         """Return the privacy losses of one answer that moves by 1.
@@ -173,43 +170,39 @@ class Mechanism(Distribution, Hashable, Protocol):
         Raises:
           BudgetError: There are too many losses to list.
         """
-        ...
 
     @property
     def parameter(self) -> Fraction:
         """Return the exact parameter that, with `kind`, identifies the distribution."""
-        ...
 
     @property
     def continuous_variance(self) -> Fraction:
         """Return the variance of the continuous distribution with this parameter; exact, > 0."""
-        ...
 
     def variance(self) -> float:
         """Return the variance of the noise of one answer; 0.0 if below the float range."""
-        ...
 
     def cdf(self, k: int) -> float:
         """Return P(X <= k)."""
-        ...
 
     def quantile(self, probability: float) -> int:
         """Return the least k with P(X <= k) >= probability, 0 < probability < 1."""
-        ...
 
     def sampler(self) -> Sampler:
         """Return an exact sampler that is fast for this parameter."""
-        ...
+
+    def log_peak(self) -> float:
+        """Return the log of P(X = 0)."""
+        return math.log(self.cdf(0) - self.cdf(-1))
+
+    def quantiles(self, probabilities: FloatArray) -> FloatArray:
+        """Return the integer quantiles, from a table of all values of probability above 2^-53."""
+        support, cumulative = _cumulative(self)
+        at = np.searchsorted(cumulative, probabilities)
+        return support[np.minimum(at, len(support) - 1)].astype(np.float64)
 
 
 _LEAST_PROBABILITY = 2.0**-53  # the spacing of uniform floats, so no smaller one is requested
-
-
-def integer_quantiles(mechanism: Mechanism, probabilities: FloatArray) -> FloatArray:
-    """Return `Mechanism.quantiles` from a table of all values of probability above 2^-53."""
-    support, cumulative = _cumulative(mechanism)
-    at = np.searchsorted(cumulative, probabilities)
-    return support[np.minimum(at, len(support) - 1)].astype(np.float64)
 
 
 @lru_cache(maxsize=64)

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 
 from das.errors import BudgetError
 
@@ -130,11 +131,7 @@ def _weights(sigma_sq: Fraction) -> list[float]:
 def _tail_sums(sigma_sq: Fraction) -> list[float]:
     """Return P(X >= k) at index k, summed from the far end to keep small tails accurate."""
     total = normalizer(sigma_sq=sigma_sq)
-    tail = 0.0
-    sums = []
-    for weight in reversed(_weights(sigma_sq)):
-        tail += weight / total
-        sums.append(tail)
+    sums = [*accumulate(weight / total for weight in reversed(_weights(sigma_sq)))]
     return [1.0, *reversed(sums)]  # index 0 is not used
 
 

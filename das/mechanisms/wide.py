@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import count
 from typing import ClassVar
 
 import numpy as np
@@ -133,9 +134,7 @@ def wide_gaussian(sigma_sq: Fraction, word_bits: int = WORD_BITS) -> WideSampler
       BudgetError: `sigma_sq` is out of that range.
     """
     _require_range("wide_gaussian: sigma_sq", sigma_sq, MOST_TABLE_SIGMA_SQ, MOST_SIGMA_SQ)
-    rest_bits = 1
-    while sigma_sq / 4**rest_bits > MOST_TABLE_SIGMA_SQ:
-        rest_bits += 1
+    rest_bits = next(r for r in count(1) if sigma_sq / 4**r <= MOST_TABLE_SIGMA_SQ)
     table = gaussian_table(sigma_sq / 4**rest_bits, word_bits, is_two_sided=False)
     return WideSampler(Fraction(0), 1 / (2 * sigma_sq), rest_bits, table)
 
@@ -152,9 +151,7 @@ def wide_laplace(scale: Fraction, word_bits: int = WORD_BITS) -> WideSampler:
       BudgetError: `scale` is out of that range.
     """
     _require_range("wide_laplace: scale", scale, MOST_TABLE_SCALE, MOST_SCALE)
-    rest_bits = 1
-    while scale / 2**rest_bits > MOST_TABLE_SCALE:
-        rest_bits += 1
+    rest_bits = next(r for r in count(1) if scale / 2**r <= MOST_TABLE_SCALE)
     table = laplace_table(scale / 2**rest_bits, word_bits, is_two_sided=False)
     return WideSampler(1 / scale, Fraction(0), rest_bits, table)
 

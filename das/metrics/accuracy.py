@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.arrays import IntArray
+from das.arrays import IntArray, sums_at
 from das.errors import SchemaError
-from das.histograms import Histograms, frozen_array
+from das.histograms import Histograms, freeze_arrays
 from das.queries.query import Query
 
 SIZE_EDGES = (0, 1, 10, 100, 1_000, 10_000)  # least true population of each bin of geounits
@@ -71,8 +71,7 @@ class ErrorSummary:
     top: tuple[Change, ...]
 
     def __post_init__(self) -> None:
-        for name in ("geounits", "keys", "counts"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        freeze_arrays(self, "geounits", "keys", "counts")
 
     @property
     def answers(self) -> int:
@@ -167,10 +166,9 @@ def summarize_query(
         raise SchemaError("accuracy", "truth and release hold different geounits")
     keys = [h.owners() * query.size + query.rows_of(h.cells) for h in (truth, released)]
     spots, position = _numbered(np.concatenate(keys))
-    pairs = np.zeros((2, len(spots)), np.int64)
-    split = len(truth.cells)
-    np.add.at(pairs[0], position[:split], truth.counts)
-    np.add.at(pairs[1], position[split:], released.counts)
+    split, size = len(truth.cells), len(spots)
+    of_truth = sums_at(position[:split], truth.counts, size)
+    pairs = np.stack([of_truth, sums_at(position[split:], released.counts, size)])
     seen = pairs.any(axis=0)  # counts are positive, so nothing cancels
     spots, pairs = spots[seen], pairs[:, seen]
     return _summarize(geocodes, truth.totals(), query.size, spots // query.size, pairs)
@@ -196,9 +194,7 @@ def _summarize(
         ),
         np.concatenate((np.ones(len(errors), np.int64), by_size * size - entries)),
     )
-    l1 = np.zeros((2, n_geounits), np.int64)
-    np.add.at(l1[0], owners, np.abs(errors))
-    np.add.at(l1[1], owners, errors)
+    l1 = sums_at(owners, np.abs(errors), n_geounits)
     return ErrorSummary(
         by_size,
         int(totals.sum()),
@@ -206,7 +202,7 @@ def _summarize(
         counts,
         int(np.count_nonzero((truth == 0) & (released != 0))),
         int(np.count_nonzero((truth != 0) & (released == 0))),
-        _most_changed(geocodes, totals, l1[0], l1[1]),
+        _most_changed(geocodes, totals, l1, sums_at(owners, errors, n_geounits)),
     )
 
 
@@ -226,13 +222,12 @@ def _most_changed(
 def gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
     """Sum counts of equal keys; return increasing keys and their sums, without sums of 0."""
     candidates, position = _numbered(keys)
-    sums = np.zeros(len(candidates), np.int64)
-    np.add.at(sums, position, counts)
+    sums = sums_at(position, counts, len(candidates))
     return candidates[sums != 0], sums[sums != 0]
 
 
 def _numbered(keys: IntArray) -> tuple[IntArray, IntArray]:
-    """Return increasing candidates that contain all keys, and the index of each key in them."""
+    """List increasing numbers that contain all keys; return them and the index of each key."""
     least, most = (int(keys.min()), int(keys.max())) if len(keys) else (0, 0)
     span = most - least + 1
     if span <= _DENSE * len(keys):

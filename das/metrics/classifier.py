@@ -36,7 +36,7 @@ class Classifier:
     """Effects of the levels of d attributes on the logarithm of the odds.
 
     Attributes:
-      intercept: In units of 2^-14.
+      intercept: Effect of every record, in units of 2^-14.
       effects: Per attribute int64[n_i], in the same units.
     """
 
@@ -115,11 +115,13 @@ def _scores(columns: IntArray, starts: IntArray, effects: FloatArray) -> FloatAr
 
 
 def _sums(columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
-    """Return the sum of values over all records, then sums by the levels of each attribute."""
-    parts = [np.array([values.sum()])]
-    for i, (low, high) in enumerate(itertools.pairwise(starts.tolist())):
-        parts.append(np.bincount(columns[:, i], weights=values, minlength=high - low))
-    return np.concatenate(parts)
+    """Return the sum of values over all records, then sums by the levels of each attribute.
+
+    `columns` int64[n, d] has the level, from 0, of each attribute in each record.
+    """
+    sizes = np.diff(starts).tolist()
+    parts = [np.bincount(columns[:, i], values, minlength=n) for i, n in enumerate(sizes)]
+    return np.concatenate([np.array([values.sum()]), *parts])
 
 
 def _curvature(columns: IntArray, starts: IntArray, weights: FloatArray) -> FloatArray:

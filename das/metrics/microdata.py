@@ -16,8 +16,7 @@ import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError
-
-_MOST_CELLS = 1 << 27  # cells of one marginal: a gigabyte of counts
+from das.histograms import count_by_levels
 
 
 def shares(codes: IntArray, sizes: Sequence[int], attributes: Sequence[int]) -> FloatArray:
@@ -33,18 +32,7 @@ def shares(codes: IntArray, sizes: Sequence[int], attributes: Sequence[int]) -> 
     Raises:
       SchemaError: The marginal has too many cells.
     """
-    cells = math.prod(sizes[i] for i in attributes)
-    if cells > _MOST_CELLS:
-        raise SchemaError(
-            f"marginal of {len(attributes)} attributes",
-            "is too large",
-            got=f"{cells:.3g} cells",
-            want=f"at most {_MOST_CELLS}",
-        )
-    spots = np.zeros(len(codes), np.int64)
-    for i in attributes:
-        spots = spots * sizes[i] + codes[:, i]
-    return np.bincount(spots, minlength=cells) / max(1, len(codes))
+    return count_by_levels(codes, sizes, attributes) / max(1, len(codes))
 
 
 def distances_of(

@@ -18,9 +18,9 @@ from functools import cached_property
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import FloatArray, IntArray, sums_at
 from das.errors import SchemaError
-from das.histograms import Histograms, frozen_array
+from das.histograms import Histograms, freeze_arrays
 from das.metrics.accuracy import gather
 from das.queries.query import Query, common_refinement
 
@@ -74,7 +74,7 @@ class Areas:
     of_geounits: IntArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "of_geounits", frozen_array(self.of_geounits))
+        freeze_arrays(self, "of_geounits")
 
     def slice(self, start: int, stop: int) -> Areas:
         """Return the types of geounits start..stop-1."""
@@ -102,8 +102,7 @@ class GroupErrors:
     largest: IntArray
 
     def __post_init__(self) -> None:
-        for name in ("answers", "truth", "released", "absolute", "largest"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        freeze_arrays(self, "answers", "truth", "released", "absolute", "largest")
 
 
 def merge_groups(first: GroupErrors, second: GroupErrors) -> GroupErrors:
@@ -167,8 +166,8 @@ class Differences:
         n_groups = groups.size
         of_cell = groups.rows_of(self.cells)[self.positions]
         first, errors = self._sums(joint)
-        truth = _sums_of(groups.rows_of(self.occupied), self.persons, n_groups)
-        net = _sums_of(of_cell, self.errors, n_groups)
+        truth = sums_at(groups.rows_of(self.occupied), self.persons, n_groups)
+        net = sums_at(of_cell, self.errors, n_groups)
         return _errors(self.n_geounits * restriction.rows, truth, net, of_cell[first], errors)
 
     def by_area(self, table: Query, areas: Areas) -> GroupErrors:
@@ -182,15 +181,15 @@ class Differences:
             raise SchemaError("parity", "needs one type per geounit")
         first, errors = self._sums(table)
         answers = np.bincount(kinds, minlength=n_groups) * table.size
-        truth = _sums_of(kinds, self.totals, n_groups)
-        net = _sums_of(kinds[self.owners], self.errors, n_groups)
+        truth = sums_at(kinds, self.totals, n_groups)
+        net = sums_at(kinds[self.owners], self.errors, n_groups)
         return _errors(answers, truth, net, kinds[self.owners[first]], errors)
 
     def _sums(self, table: Query) -> tuple[IntArray, IntArray]:
-        """Return, for each answer that differs, the index of one of its entries, and its error."""
+        """Sum errors by answer; return an entry's index and the sum, per answer that differs."""
         keys = self.owners * table.size + table.rows_of(self.cells)[self.positions]
         _, first, answer = np.unique(keys, return_index=True, return_inverse=True)
-        sums = _sums_of(answer.reshape(-1), self.errors, len(first))
+        sums = sums_at(answer.reshape(-1), self.errors, len(first))
         return first[sums != 0], sums[sums != 0]
 
 
@@ -201,24 +200,14 @@ def _errors(
     size, n_groups = np.abs(errors), len(answers)
     largest = np.zeros(n_groups, np.int64)
     np.maximum.at(largest, of_error, size)
-    absolute = _sums_of(of_error, size, n_groups)
-    squared = _squares_of(of_error, size, n_groups)
+    absolute = sums_at(of_error, size, n_groups)
+    # Sums of squares, in Python integers if 64 bits may not suffice.
+    fits = int(size.max(initial=0)) ** 2 * len(size) < 1 << 63
+    wide = size.astype(np.int64 if fits else object)
+    squares = np.zeros(n_groups, wide.dtype)
+    np.add.at(squares, of_error, wide * wide)
+    squared = tuple(int(value) for value in squares)
     return GroupErrors(answers, truth, truth + net, absolute, squared, largest)
-
-
-def _sums_of(groups: IntArray, values: IntArray, n_groups: int) -> IntArray:
-    out = np.zeros(n_groups, np.int64)
-    np.add.at(out, groups, values)
-    return out
-
-
-def _squares_of(groups: IntArray, sizes: IntArray, n_groups: int) -> tuple[int, ...]:
-    """Return sums of squares, in Python integers if 64 bits may not suffice."""
-    fits = int(sizes.max(initial=0)) ** 2 * len(sizes) < 1 << 63
-    wide = sizes.astype(np.int64 if fits else object)
-    out = np.zeros(n_groups, wide.dtype)
-    np.add.at(out, groups, wide * wide)
-    return tuple(int(value) for value in out)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
-from das.histograms import Histograms, frozen_array
+from das.histograms import Histograms, freeze_arrays
 from das.metrics.accuracy import TRUE_EDGES, gather, summarize_query, unpack
 from das.queries.query import Query
 
@@ -37,8 +37,7 @@ class ClassErrors:
     counts: IntArray
 
     def __post_init__(self) -> None:
-        for name in ("keys", "counts"):
-            object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        freeze_arrays(self, "keys", "counts")
 
     @property
     def nbytes(self) -> int:
@@ -188,12 +187,6 @@ def central(errors: IntArray, counts: IntArray, confidence: Fraction) -> tuple[i
     return int(errors[low]), int(errors[high])
 
 
-def share_inside(errors: IntArray, counts: IntArray, ends: tuple[int, int]) -> float:
-    """Return the share of errors between two ends, both included."""
-    inside = (errors >= ends[0]) & (errors <= ends[1])
-    return float(counts[inside].sum() / counts.sum())
-
-
 def class_intervals(
     first: Compared, second: Compared, confidence: Fraction
 ) -> dict[int, ClassInterval]:
@@ -215,7 +208,8 @@ def class_intervals(
             ends = ends or (int(errors[0]), int(errors[-1]))
             out[number] = ClassInterval(*ends, n, None, Mark.UNKNOWN)
             continue
-        expected = share_inside(errors, counts, checked)
+        inside = (errors >= checked[0]) & (errors <= checked[1])
+        expected = float(counts[inside].sum() / n)
         mark = mark_of(expected, confidence)
         if mark is Mark.WITHIN and is_shifted(
             (errors, counts), deeper[number], released.get(number, 0)

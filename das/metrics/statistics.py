@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import IntArray, sums_at
 from das.metrics.accuracy import SIZE_LABELS, TRUE_LABELS, ErrorSummary, unpack
 
 QUANTILES = {
@@ -103,6 +103,10 @@ def describe(summary: ErrorSummary) -> dict[str, object]:
     errors, size_bins, true_bins = unpack(summary.keys)
     counts = summary.counts
     whole = moments(errors, counts)
+    live = (errors != 0) | (true_bins != 0)
+    classes = np.searchsorted(ERROR_EDGES, np.abs(errors[live]), side="right") - 1
+    sums = sums_at(classes, counts[live], len(ERROR_EDGES))
+    n_live = int(sums.sum())
     return {
         "geounits": int(summary.geounits.sum()),
         "persons": summary.persons,
@@ -112,7 +116,8 @@ def describe(summary: ErrorSummary) -> dict[str, object]:
         "appeared": summary.appeared,
         "vanished": summary.vanished,
         **{name: quantile(errors, counts, share) for name, share in QUANTILES.items()},
-        **_distribution(errors, counts, (errors != 0) | (true_bins != 0)),
+        "live": n_live,
+        "distribution": [int(s) / n_live for s in sums] if n_live else [],
         "by_size": [
             {**means, "geounits": int(geounits)}
             for means, geounits in zip(
@@ -134,11 +139,3 @@ def _by_bin(
         {"bin": label, **moments(errors[bins == index], counts[bins == index]).means()}
         for index, label in enumerate(labels)
     ]
-
-
-def _distribution(errors: IntArray, counts: IntArray, live: BoolArray) -> dict[str, object]:
-    classes = np.searchsorted(ERROR_EDGES, np.abs(errors[live]), side="right") - 1
-    sums = np.zeros(len(ERROR_EDGES), np.int64)
-    np.add.at(sums, classes, counts[live])
-    n_live = int(sums.sum())
-    return {"live": n_live, "distribution": [int(s) / n_live for s in sums] if n_live else []}

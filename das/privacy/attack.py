@@ -102,16 +102,12 @@ class AttacksByRho:
         require_probability("false positive rate", rate)
         with localcontext(_DIGITS):
             root = decimal_of(self.rho).sqrt()
-            direct = self._largest(-decimal_of(rate).ln(), root)
+            gap = (-decimal_of(rate).ln()).sqrt() - root
+            direct = (-gap * gap).exp() if gap > 0 else Decimal(1)
             # The least false negative rate x has 1 - rate = exp(-(sqrt(ln(1/x)) - root)^2).
             needed = (-(1 - decimal_of(rate)).ln()).sqrt() + root
             other = 1 - (-needed * needed).exp()
             return _fraction(min(direct, other) + _SLACK)
-
-    @staticmethod
-    def _largest(log_inverse: Decimal, root: Decimal) -> Decimal:
-        gap = log_inverse.sqrt() - root
-        return (-gap * gap).exp() if gap > 0 else Decimal(1)
 
 
 @dataclass(frozen=True)

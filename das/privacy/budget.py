@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 
 from das.definition import Definition
 from das.privacy.accounting import epsilon_bun_steinke, epsilon_from_rho, rho_from_epsilon
@@ -118,9 +119,8 @@ def compose_budgets(budgets: Sequence[Budget]) -> Composition:
     if len(pure) == len(budgets):
         total = Budget(sum(pure, Fraction(0)), delta, neighbors, Definition.PURE)
         return Composition(total, total.epsilon, total.epsilon_simple)
-    rhos = [compose([b.zero_concentrated for b in budgets if not b.definition.is_pure]).rho]
-    for epsilon in pure:
-        rhos.append(rhos[-1] + to_zero_concentrated(Pure(epsilon)).rho)
+    first = compose([b.zero_concentrated for b in budgets if not b.definition.is_pure]).rho
+    rhos = [*accumulate((to_zero_concentrated(Pure(e)).rho for e in pure), initial=first)]
 
     def smallest(convert: Callable[[Fraction, Fraction], float]) -> float:
         return min(

@@ -126,7 +126,7 @@ class Ledger:
             if low != self.granted or high != self.granted:
                 raise LedgerError(
                     f"ledger, stratum {stratum}" if stratum else "ledger",
-                    "spent differs from granted",
+                    "some root-to-leaf path does not spend exactly the budget",
                     got=f"{low}..{high}",
                     want=self.granted,
                 )

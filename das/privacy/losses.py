@@ -225,12 +225,12 @@ def dominating(several: Sequence[Losses]) -> Losses:
     return _trimmed(Losses(grid, digits, low + 1, tuple(masses[::-1]), infinite))
 
 
-def _convolved(one: Sequence[int], other: Sequence[int], digits: int) -> list[int]:
+def _convolved(first: Sequence[int], second: Sequence[int], digits: int) -> list[int]:
     """Return the convolution of two sequences over 10^digits, rounded up."""
-    width = len(str(max(one))) + len(str(max(other))) + len(str(min(len(one), len(other))))
+    width = len(str(max(first))) + len(str(max(second))) + len(str(min(len(first), len(second))))
     width = max(width, digits + 1)
-    factors = [Decimal("".join([f"{mass:0{width}d}" for mass in part])) for part in (one, other)]
-    size = len(one) + len(other) - 1
+    factors = [Decimal("".join([f"{mass:0{width}d}" for mass in part])) for part in (first, second)]
+    size = len(first) + len(second) - 1
     text = format(_WIDE.multiply(*factors), "f").zfill(size * width)
     kept = width - digits
     return [

@@ -243,12 +243,15 @@ class Invariance:
         return out
 
     def _bound(self, level: int) -> int:
-        """Return the coarsest geolevel, from `level` down, within which every record may move."""
+        """Return the coarsest geolevel within which every record may move; `level` or a finer one.
+
+        Geolevels are numbered from 0, the root.
+        """
         full = self._possible.sum()
         return next(at for at in range(level, self._leaf + 1) if self._movable(at).sum() == full)
 
     def _lines(self, values: npt.NDArray[np.generic], axis: int) -> npt.NDArray[np.generic]:
-        """Return the values by combination of the other attributes (rows) and level (columns)."""
+        """Arrange values of cells with one column per level of attribute `axis`, from 0."""
         moved = np.moveaxis(values.reshape(self.shape), axis, -1)
         return moved.reshape(-1, self.shape[axis])
 

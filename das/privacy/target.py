@@ -79,16 +79,11 @@ def _largest(at: Callable[[int], float], target: float, start: int) -> int | Non
       An integer that meets the target and whose successor does not; None if no positive one does.
     """
     known: dict[int, float] = {}
-
-    def keeps(number: int) -> bool:
-        if number not in known:
-            known[number] = at(number)
-        return known[number] <= target
-
     low, high = 0, None
     guess = start
     while high is None or high - low > 1:
-        if keeps(guess):
+        known[guess] = at(guess)
+        if known[guess] <= target:
             low = guess
         else:
             high = guess

@@ -32,9 +32,10 @@ _LEAST = 1e-10  # smallest eigenvalue over the largest, at full rank; rounding l
 def has_full_column_rank(queries: Sequence[Query]) -> bool:
     """Return whether the stacked queries have full column rank, for any number of cells.
 
-    Some row spaces have no independent blocks, such as three lines in a plane. Then a dense matrix
-    decides up to 4,096 cells. Above, the function returns True only if a single query has full
-    column rank.
+    The row spaces of an attribute need not split into independent blocks; three lines in a plane
+    do not. Then a dense matrix decides for up to 4,096 cells. For more cells, True is returned only
+    if one query alone has full column rank, so False proves nothing. The same holds for more than
+    4,096^2 products of blocks.
 
     >>> from das.queries.query import parse_query
     >>> from das.schema import Attribute, Schema
@@ -94,10 +95,10 @@ def _cover(spaces: Sequence[IntArray]) -> BoolArray | None:
     distinct = {space.tobytes(): space for space in spaces}
     pending = list(itertools.combinations(distinct.values(), 2))
     while pending:
-        one, other = pending.pop()
-        if len(one) == n or len(other) == n:
+        first, second = pending.pop()
+        if len(first) == n or len(second) == n:
             continue
-        both = _meet(one, other)
+        both = _meet(first, second)
         if len(both) and both.tobytes() not in distinct:
             if len(distinct) == _MOST_BLOCKS:
                 return None
@@ -157,11 +158,11 @@ def independent_rows(rows: IntArray) -> IntArray:
     return np.asarray(rows[(reduced != 0).argmax(axis=1)])
 
 
-def _meet(one: IntArray, other: IntArray) -> IntArray:
+def _meet(first: IntArray, second: IntArray) -> IntArray:
     """Return the intersection of two row spaces (Zassenhaus' algorithm)."""
-    n = one.shape[1]
-    upper = np.concatenate([one, one], axis=1)
-    lower = np.concatenate([other, np.zeros_like(other)], axis=1)
+    n = first.shape[1]
+    upper = np.concatenate([first, first], axis=1)
+    lower = np.concatenate([second, np.zeros_like(second)], axis=1)
     reduced = _eliminated(np.concatenate([upper, lower]))
     return _reduced(reduced[~reduced[:, :n].any(1), n:])
 

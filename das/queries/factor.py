@@ -140,7 +140,7 @@ def partition(groups: tuple[str, ...], codes: tuple[int, ...]) -> Factor:
 
     Args:
       groups: Group labels.
-      codes: For each level the index of its group.
+      codes: For each level, the index of its group in `groups`, from 0.
     """
     rows = np.arange(len(groups))[:, None]
     return Factor((np.asarray(codes)[None, :] == rows).astype(np.int64), tuple(groups))

@@ -33,7 +33,7 @@ from functools import cached_property
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 
@@ -161,7 +161,10 @@ class GramSum:
         return self._largest([_diagonals(gram) for gram in self.grams])
 
     def largest_change(self, axis: int) -> Fraction:
-        """Return the largest distance of cells that differ in one attribute alone, or a bound."""
+        """Return the largest distance of cells that differ in attribute `axis` alone, or a bound.
+
+        Attributes are numbered from 0.
+        """
         columns = [_diagonals(gram) for gram in self.grams]
         gram = self.grams[axis]
         lengths = columns[axis]
@@ -213,7 +216,7 @@ class GramSum:
         if self._fits([len(cut) for cut in single]):
             return single
         boxes = [
-            cut if len(cut) <= 4 or _varying(table) > 1 else [np.arange(len(table))]
+            cut if len(cut) <= 4 or _varying(table).sum() > 1 else [np.arange(len(table))]
             for cut, table in zip(single, tables, strict=True)
         ]
         return boxes if self._fits([sum(map(_n_corners, cut)) for cut in boxes]) else None
@@ -295,10 +298,8 @@ class GramSum:
         ]
         if not exact or len(near) > _MOST_TIES:
             return WorstPair(Fraction(float(distances.max() + slack)), pairs[0])
-        values = []
-        for pair in pairs:
-            first, second, both = self._evaluate(pair)
-            values.append(first + second - 2 * both)
+        exact_parts = map(self._evaluate, pairs)
+        values = [first + second - 2 * both for first, second, both in exact_parts]
         best = max(range(len(pairs)), key=values.__getitem__)
         return WorstPair(values[best], pairs[best])
 
@@ -349,9 +350,9 @@ def _distinct_triples(gram: FloatArray) -> FloatArray:
     return np.unique(np.stack(parts, axis=-1).reshape(n * n, 3 * m), axis=0).reshape(-1, m, 3)
 
 
-def _varying(table: FloatArray) -> int:
-    """Return how many factors of an attribute differ between pairs."""
-    return int((table != table[0]).any(axis=(0, 2)).sum())
+def _varying(table: FloatArray) -> BoolArray:
+    """Return bool[m]: which factors of an attribute differ between pairs."""
+    return np.asarray((table != table[0]).any(axis=(0, 2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,7 +377,7 @@ def _corners(table: FloatArray, boxes: Sequence[IntArray]) -> _Corners:
             inside.append(rows[0])
             owner.append(number)
             continue
-        kind = _varying_kind(table)
+        kind = int(_varying(table).argmax())
         top = rows.max(axis=0)
         for at in (int(rows[:, kind, 2].argmin()), int(rows[:, kind, 2].argmax())):
             corner = top.copy()
@@ -387,16 +388,12 @@ def _corners(table: FloatArray, boxes: Sequence[IntArray]) -> _Corners:
     return _Corners(np.stack(triples), np.stack(inside), owner)
 
 
-def _varying_kind(table: FloatArray) -> int:
-    return int((table != table[0]).any(axis=(0, 2)).argmax())
-
-
 def _split(table: FloatArray, boxes: list[IntArray], number: int) -> list[IntArray]:
-    """Halve one box along the longest of its three sides; a box of one triple stays."""
+    """Halve box `number`, from 0, along the longest of its three sides; one triple stays."""
     box = boxes[number]
     if len(box) == 1:
         return boxes
-    rows = table[box][:, _varying_kind(table)]
+    rows = table[box][:, _varying(table).argmax()]
     low, high = rows.min(axis=0), rows.max(axis=0)
     side = int((high - low).argmax())
     lower = rows[:, side] <= (low[side] + high[side]) / 2

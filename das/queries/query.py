@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import FloatArray, IntArray, joined_ranges, sums_at
 from das.errors import SchemaError
 from das.histograms import Histograms
 from das.queries.factor import FUNCTIONS, Factor, FactorKind, identity, partition, total
@@ -95,7 +95,7 @@ class Query:
         return out
 
     def first_cells(self, positions: IntArray) -> IntArray:
-        """Return int64[p]: the first cell of each given answer of a partition query."""
+        """Return int64[p]: the first cell of each given answer, numbered from 0, of a partition."""
         cells = np.zeros(len(positions), np.int64)
         codes = np.unravel_index(positions, self.shape)
         for factor, code in zip(self.factors, codes, strict=True):
@@ -114,10 +114,8 @@ class Query:
             order = np.argsort(factor.codes, kind="stable")
             starts = np.searchsorted(factor.codes[order], np.arange(len(factor.labels) + 1))
             group = code[owner]
-            sizes = np.diff(starts)[group]
-            entry = np.repeat(np.arange(len(owner)), sizes)
-            within = np.arange(len(entry)) - (np.cumsum(sizes) - sizes - starts[group])[entry]
-            cells = cells[entry] * factor.matrix.shape[1] + order[within]
+            entry, member = joined_ranges(starts[group], np.diff(starts)[group])
+            cells = cells[entry] * factor.matrix.shape[1] + order[member]
             owner = owner[entry]
         return np.sort(cells)
 
@@ -156,10 +154,9 @@ class Query:
             )
         if not self.is_partition:
             return self._multiply(histograms)
-        out = np.zeros(histograms.n_geounits * self.size, np.int64)
         spots = histograms.owners() * self.size + self.rows_of(histograms.cells)
-        np.add.at(out, spots, histograms.counts)
-        return out.reshape(histograms.n_geounits, self.size)
+        answers = sums_at(spots, histograms.counts, histograms.n_geounits * self.size)
+        return answers.reshape(histograms.n_geounits, self.size)
 
     def answer_at(self, histograms: Histograms, positions: IntArray) -> IntArray:
         """Evaluate some answers of a partition query, without computing the others.
@@ -206,8 +203,7 @@ class Query:
             matrix, of_level = self.factors[axis].distinct
             key = key * matrix.shape[1] + of_level[levels[axis]]
         key, position = np.unique(key, return_inverse=True)
-        values = np.zeros((len(key), 1), np.int64)
-        np.add.at(values[:, 0], position, histograms.counts)
+        values = sums_at(position, histograms.counts, len(key))[:, None]
         for axis in multiplied:
             matrix, _ = self.factors[axis].distinct
             rows, columns = matrix.shape
@@ -282,7 +278,7 @@ class Query:
         return out
 
     def _few(self, cells: IntArray) -> tuple[list[IntArray], IntArray]:
-        """Return the factors as matrices, and the column index of some cells in their product.
+        """Return the factors as matrices, and the column, from 0, of given cells in their product.
 
         Above 4,000,000 cells the matrices have distinct columns only, so that memory is
         proportional to the query and not to the schema.

@@ -1,9 +1,9 @@
-"""The noisy door that looks before it measures: MST and AIM, with exact selection and noise.
+"""Adaptive measurements of survey records: MST and AIM, with exact selection and noise.
 
-Both select marginals by the exponential mechanism, from scores that compare the records with a
-model of what was measured before. Scores are integers: the model speaks through records drawn of
-it, or whole expected counts, which is post-processing. Whatever a round has not spent, as exact
-selections cost a little less than their share, goes to its measurement; the total is rho exactly.
+Both select marginals by the exponential mechanism. The scores compare the records with a model of
+the previous measurements. Scores are integers: the model enters as records drawn from it, or as
+rounded expected counts, which is post-processing. An exact selection costs a little less than its
+share. The rest of the share goes to the measurement of the round, so the total is rho exactly.
 
 Scores are L1 distances, which an added record may raise or lower: they are not monotonic, and a
 selection costs epsilon^2 / 8 with P proportional to exp(epsilon score / (2 sensitivity)).
@@ -56,7 +56,7 @@ class AdaptiveRounds:
       selection_share: Part of each round that selects.
       most_megabytes: Largest junction tree, at 8 bytes a cell, once all of rho is spent. The
         authors' is 80.
-      steps: Of mirror descent after each round, from the model before. The authors' is 1000.
+      steps: Steps of mirror descent after each round, from the previous model; 1000 in AIM.
 
     Raises:
       BudgetError: A number is out of range.
@@ -85,11 +85,11 @@ class _Selector(Measurer):
         return 2 if self.neighbors is Neighbors.BOUNDED else 1
 
     def marginal(self, attributes: Attributes, rho: Fraction, round_: int) -> NoisyAnswer:
-        """Measure the marginal of a round at rho."""
+        """Measure the marginal of attributes, numbered from 0, in round `round_` at rho."""
         return self.measure(marginal_query(self.records.domain, attributes), rho, (_ANSWER, round_))
 
     def choose(self, scores: list[int], selection: Selection, position: Position) -> int:
-        """Select the position of a score by the exponential mechanism."""
+        """Return the index of a score, from 0, drawn by the exponential mechanism."""
         return selection.choose(scores, self.streams.bits(position))
 
 
@@ -157,7 +157,7 @@ def measure_adaptively(
       rho: The cost, positive.
       neighbors: Which data sets count as neighbors.
       streams: Noise streams, used for nothing else.
-      rounds: How it spends and fits.
+      rounds: Parameters of the rounds: their costs, candidates and fits.
 
     Law: as `measure_tree`. Which sets are candidates depends on public sizes, the budget spent and
     noisy answers; of those whose model would be too large none is selected, so the law is that of
@@ -214,7 +214,10 @@ def measure_adaptively(
 
 
 def _distance(records: Records, attributes: Attributes, expected: FloatArray) -> int:
-    """Return the L1 distance of counts to rounded ones; neighbors differ by whole numbers."""
+    """Return the L1 distance of the marginal of some attributes from rounded expected counts.
+
+    Neighbors differ by whole numbers. Attributes are numbered from 0.
+    """
     return int(np.abs(records.marginal(attributes) - np.rint(expected).astype(np.int64)).sum())
 
 
@@ -228,8 +231,8 @@ def _scores(
     """Score sets r: |r| (|M_r(records) - M_r(drawn)|_1 - expected noise of M_r), whole numbers.
 
     The weight of a set in the workload of all sets of `order` attributes is proportional to its
-    number of attributes. A set whose noise exceeds what any records of the drawn size could differ
-    by never has a positive score and is left out.
+    number of attributes. A set is left out if its expected noise exceeds the largest possible
+    distance between records of the drawn size, because its score is never positive.
     """
     scores = {}
     d = len(records.domain.sizes)

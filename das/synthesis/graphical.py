@@ -5,8 +5,8 @@ are eliminated in the order of least weight, which gives cliques; a spanning tre
 separators joins them. Two passes of messages give all marginals. Messages are logarithms, so no
 cell underflows.
 
-Of all distributions the fit looks among those of the greatest entropy with given marginals; mirror
-descent in their potentials minimizes the weighted squared distance to what was measured.
+The fit searches the distributions of maximum entropy for given marginals. Mirror descent in their
+potentials minimizes the weighted squared distance to the measured marginals.
 
 References:
   Lauritzen & Spiegelhalter, J. R. Statist. Soc. B 50 (1988), 157-224.
@@ -28,14 +28,8 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
-from das.synthesis.records import (
-    ChosenMarginals,
-    Generator,
-    Records,
-    merged_counts,
-    mixed_radix,
-    unmerge,
-)
+from das.histograms import mixed_radix
+from das.synthesis.records import ChosenMarginals, Generator, Records, merged_counts, unmerge
 
 Attributes = tuple[int, ...]
 
@@ -62,7 +56,7 @@ class JunctionTree:
 
     @cached_property
     def cells(self) -> int:
-        """Cells of all cliques together."""
+        """Return the number of cells of all cliques together."""
         return sum(math.prod(self.sizes[i] for i in clique) for clique in self.cliques)
 
     @cached_property
@@ -74,7 +68,7 @@ class JunctionTree:
         )
 
     def home(self, attributes: Iterable[int]) -> int | None:
-        """Return the first clique that holds attributes, None if there is none."""
+        """Return the index, from 0, of the first clique that holds all attributes; None if none."""
         wanted = set(attributes)
         return next((k for k, clique in enumerate(self.cliques) if wanted <= {*clique}), None)
 
@@ -92,6 +86,8 @@ class JunctionTree:
         Raises:
           SchemaError: A potential lies in no clique.
         """
+        from scipy.special import softmax
+
         scores = [np.zeros(self.shape(clique, clique)) for clique in self.cliques]
         for attributes, table in potentials.items():
             home = self.home(attributes)
@@ -105,11 +101,7 @@ class JunctionTree:
         for k in range(1, len(scores)):
             downward = self._message(scores[self.parents[k]], self.parents[k], k)
             scores[k] += self._lifted(downward - upward[k], k, k)
-        out = []
-        for table in scores:
-            shares = np.exp(table - table.max())
-            out.append(shares / shares.sum())
-        return out
+        return [softmax(table) for table in scores]
 
     def marginal(self, beliefs: Sequence[FloatArray], attributes: Attributes) -> FloatArray:
         """Compute the marginal of attributes, in rising order, that lie in a clique.
@@ -121,8 +113,7 @@ class JunctionTree:
         if home is None:
             raise SchemaError("marginal", "lies in no clique", got=attributes)
         away = tuple(axis for axis, i in enumerate(self.cliques[home]) if i not in attributes)
-        out: FloatArray = beliefs[home].sum(axis=away)
-        return out
+        return np.asarray(beliefs[home].sum(axis=away))
 
     def draw(self, beliefs: Sequence[FloatArray], n_records: int, rng: Generator) -> IntArray:
         """Draw records, int64[n_records, d].
@@ -162,7 +153,7 @@ def assign(weights: FloatArray, groups: IntArray, rng: Generator) -> IntArray:
     Args:
       weights: float64[g, m], not negative; a row of zeros counts as equal weights.
       groups: int64[n], the row of each member.
-      rng: For the start of each group and the order of its members.
+      rng: Generator of the start of each group and of the order of its members.
 
     Returns:
       int64[n], the column of each member.
@@ -190,7 +181,7 @@ def assign(weights: FloatArray, groups: IntArray, rng: Generator) -> IntArray:
 def junction_tree(sizes: Sequence[int], sets: Iterable[Attributes]) -> JunctionTree:
     """Build a junction tree whose cliques hold given sets of attributes, and every attribute.
 
-    Which attribute is eliminated next: the one whose clique then has the fewest cells.
+    The next attribute to be eliminated is the one whose clique has the fewest cells.
     """
     around: dict[int, set[int]] = {i: set() for i in range(len(sizes))}
     for each in sets:
@@ -245,10 +236,10 @@ class GraphicalModel:
     """A distribution by its potentials.
 
     Attributes:
-      tree: Cliques.
+      tree: Cliques of attributes.
       potentials: By sets of attributes, float64[n_i, ...].
       beliefs: Marginals of the cliques of the tree.
-      step: Of mirror descent, where it ended.
+      step: Last step size of mirror descent.
     """
 
     tree: JunctionTree
@@ -257,12 +248,12 @@ class GraphicalModel:
     step: float = _FIRST_STEP
 
     def marginal(self, attributes: Attributes) -> FloatArray:
-        """Return shares by the levels of attributes in rising order that lie in one clique."""
+        """Return shares by the levels of some attributes of one clique, numbered from 0, rising."""
         return self.tree.marginal(self.beliefs, attributes)
 
 
 def targets_of_marginals(measured: ChosenMarginals) -> tuple[float, dict[Attributes, Target]]:
-    """Combine what was measured, by precision.
+    """Combine the measured tables of the same attributes, weighted by precision.
 
     Returns:
       Number of records, about, at least 1; targets by attributes, over the merged domain.
@@ -307,7 +298,7 @@ def fit_model(
     Args:
       sizes: Levels of each attribute.
       targets: At least one.
-      steps: At most so many.
+      steps: Largest number of steps.
       before: A model of fewer sets to start from.
     """
     known = {} if before is None else before.potentials
@@ -366,10 +357,10 @@ def _evaluate(
 def synthesize_graphical(
     measured: ChosenMarginals, steps: int, n_records: int, seed: int
 ) -> Records:
-    """Fit and draw; a function of noisy answers and public numbers alone.
+    """Fit a model and draw records; a function of noisy answers and public numbers alone.
 
-    The levels of a merged one are equally likely.
-    In floats: another processor may add in another order, and records drawn there may differ.
+    The levels in a merged level are equally likely. Sums of floats depend on the processor, so
+    records drawn on another processor may differ.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     _, targets = targets_of_marginals(measured)

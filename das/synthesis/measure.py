@@ -103,14 +103,14 @@ class Measurer:
     def answer(
         self, query: Query, mechanism: Mechanism, rho: Fraction, position: Position
     ) -> NoisyAnswer:
-        """Answer a query and add noise from the stream at a position."""
+        """Answer a query and add noise from the stream at `position`, indices in the fixed plan."""
         stream = self.streams.open(position, _ONE_ROW)
         exact = self.records.answer(query)[None]
         answers = add_noise(exact, mechanism=mechanism, stream=stream)
         return NoisyAnswer(query, mechanism, rho, answers[0])
 
     def measure(self, query: Query, rho: Fraction, position: Position) -> NoisyAnswer:
-        """Answer a query with the noise that costs rho."""
+        """Answer a query with noise that costs rho, from the stream at `position`."""
         noise = choose_mechanism(Definition.ZCDP)
         charged = sensitivity(query, self.neighbors, noise.norms[Definition.ZCDP])
         mechanism = noise.costing(Definition.ZCDP, rho, charged)
@@ -262,7 +262,7 @@ def revealed(truth: Confidential[Records], rho: Fraction) -> Records:
 
 
 def marginal_query(domain: Domain, attributes: Sequence[int]) -> Query:
-    """Count by the levels of some attributes."""
+    """Build the query that counts by the levels of some attributes, numbered from 0."""
     levels = [tuple(map(str, range(size))) for size in domain.sizes]
     factors = [identity(each) if i in attributes else total(each) for i, each in enumerate(levels)]
     return Query(" * ".join(domain.names[i] for i in attributes), tuple(factors))

@@ -36,14 +36,15 @@ _LEAST_SHARE = 1e-6  # of a level in the start
 class Fit:
     """Parameters of the fit of a mixture.
 
-    What pairs leave open, a single fit fills by chance; the mean of several does not. Adult's
-    three-way error at epsilon 1 fell from 0.124 with 800 components and 800 steps to 0.109 with
-    twelve fits of these, at half of the time each (`bench.synthesis`).
+    Two-way tables do not determine higher-order structure. A single fit fills it by chance; the
+    mean of several fits does not. On the data set Adult at epsilon 1, one fit with 800 components
+    and 800 steps had a three-way error of 0.124. Twelve fits with the defaults had 0.109, and each
+    took half the time (`bench.synthesis`).
 
     Attributes:
-      components: Of each fit. Fewer than 200 lost what epsilon 5 can know.
-      steps: Of Adam.
-      rate: Its first step.
+      components: Number of components of each fit. Fewer than 200 gave larger errors at epsilon 5.
+      steps: Number of steps of the optimizer Adam.
+      rate: Initial step size of Adam.
       starts: Number of fits from random starts; the mixture has the components of all fits.
     """
 
@@ -55,7 +56,12 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Per attribute float64[K, n_i], rows summing to 1."""
+    """A mixture of K products with equal weights.
+
+    Attributes:
+      domain: The merged domain.
+      levels: Per attribute float64[K, n_i], probabilities of its levels; rows sum to 1.
+    """
 
     domain: Domain
     levels: tuple[FloatArray, ...]
@@ -79,7 +85,7 @@ def fit_mixture(domain: Domain, targets: Targets, fit: Fit, rng: Generator) -> M
       domain: The merged domain.
       targets: Tables of it.
       fit: Components, steps and starts.
-      rng: For the starts.
+      rng: Generator of the starts.
 
     Returns:
       A mixture of starts x components products; the same on every processor for equal targets.
@@ -171,8 +177,7 @@ class Loss:
     def _mean(self, table: FloatArray) -> FloatArray:
         """Average over the levels of each attribute, on each of them."""
         sums = np.add.reduceat(table, self.starts, axis=0)
-        out: FloatArray = np.repeat(sums / self.sizes[:, None], self.sizes, axis=0)
-        return out
+        return np.asarray(np.repeat(sums / self.sizes[:, None], self.sizes, axis=0))
 
 
 def _mixture(domain: Domain, loss: Loss, probability: FloatArray) -> Mixture:
@@ -205,20 +210,20 @@ def _descend(loss: Loss, fit: Fit, scores: FloatArray) -> FloatArray:
 def draw_records(
     mixture: Mixture, merging: Merging, domain: Domain, n_records: int, rng: Generator
 ) -> Records:
-    """Draw records: whole numbers near those expected in every cell, or near it by component.
+    """Draw records from a mixture, with less variance than independent draws.
 
-    Up to `_MOST_CELLS` cells, their expected numbers are rounded up or down by systematic sampling
-    in the order of cells, so marginals on leading attributes are within 1 of theirs. Of more cells,
-    components are shared out equally and uniforms stratified within each.
+    Up to `_MOST_CELLS` cells, the expected number in each cell is rounded up or down by systematic
+    sampling in the order of cells. So marginals on leading attributes are within 1 of expectation.
+    With more cells, every component gets equally many records, drawn by stratified uniforms.
 
-    A merged level is drawn uniformly among those that it holds.
+    A merged level is replaced by one of its levels, all equally likely.
 
     Args:
-      mixture: Over the merged domain.
-      merging: From `domain` to it.
-      domain: Of the records.
-      n_records: How many, up to 2^24; public, or made of noisy answers.
-      rng: For the draws.
+      mixture: Mixture over the merged domain.
+      merging: Merging of the levels of `domain`.
+      domain: Domain of the records.
+      n_records: Number of records, up to 2^24; public, or from noisy answers.
+      rng: Generator of the draws.
 
     Raises:
       SchemaError: Too many records.
@@ -236,10 +241,10 @@ def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray
     """Draw merged codes in the order of cells, each with its expected number up or down."""
     sizes = mixture.domain.sizes
     first = next(k for k in range(len(sizes)) if math.prod(sizes[: k + 1]) ** 2 >= math.prod(sizes))
-    one = products(mixture.levels[: first + 1])
+    leading = products(mixture.levels[: first + 1])
     rest = mixture.levels[first + 1 :]
-    other = products(rest) if rest else np.ones((len(one), 1))
-    expected = (one.T @ other).reshape(-1)
+    trailing = products(rest) if rest else np.ones((len(leading), 1))
+    expected = (leading.T @ trailing).reshape(-1)
     # In whole numbers, of which the last digits of a product of floats are no part.
     reached = np.cumsum(np.rint(expected * (_UNITS / expected.sum())).astype(np.int64))
     total = int(reached[-1])
@@ -269,7 +274,7 @@ def _by_component(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
 def synthesize(
     measured: Measured, targets: Targets, fit: Fit, n_records: int, seed: int
 ) -> Records:
-    """Fit and draw; a function of noisy answers and public numbers alone."""
+    """Fit a mixture and draw records; a function of noisy answers and public numbers alone."""
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     mixture = fit_mixture(measured.merged, targets, fit, rng)
     return draw_records(mixture, measured.merging, measured.domain, n_records, rng)

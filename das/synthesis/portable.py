@@ -34,8 +34,7 @@ def product(a: FloatArray, b: FloatArray) -> FloatArray:
     bits = (_MANTISSA - max(1, (a.shape[1] - 1).bit_length())) // 2
     first, scale_a = _whole(a, bits)
     second, scale_b = (first.T, scale_a) if b.base is a else _whole(b, bits)
-    out: FloatArray = (first @ second) * (1.0 / (scale_a * scale_b))
-    return out
+    return np.asarray((first @ second) * (1.0 / (scale_a * scale_b)))
 
 
 def exp(values: FloatArray) -> FloatArray:
@@ -58,8 +57,7 @@ def log(values: FloatArray) -> FloatArray:
     t = (fraction - 0.75) / (fraction + 0.75)  # |t| <= 1/5
     square = t * t
     series = t * (2.0 + square * (2 / 3 + square * (2 / 5 + square * (2 / 7 + square * 2 / 9))))
-    out: FloatArray = series - 0.2876820724517809 + power * _LN_2  # log(3/4)
-    return out
+    return np.asarray(series - 0.2876820724517809 + power * _LN_2)  # log(3/4)
 
 
 def _whole(values: FloatArray, bits: int) -> tuple[FloatArray, float]:

@@ -55,10 +55,10 @@ def generator_round_epsilon(
     """
     _check(rho, rounds, share)
     square = 2 * rho / (rounds * (share**2 + (1 - share) ** 2))
-    found = math.nextafter(math.sqrt(float(square)), 0.0)
-    while Fraction(found) ** 2 > square:
-        found = math.nextafter(found, 0.0)
-    return found
+    epsilon = math.nextafter(math.sqrt(float(square)), 0.0)
+    while Fraction(epsilon) ** 2 > square:
+        epsilon = math.nextafter(epsilon, 0.0)
+    return epsilon
 
 
 def _check(amount: Fraction, rounds: int, share: Fraction) -> None:

@@ -15,12 +15,12 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
+from das.histograms import count_by_levels
 from das.mechanisms.exponential import Selection
 from das.mechanisms.mechanism import Mechanism
 from das.queries.query import Query
 
 Generator = np.random.Generator  # noqa: TID251 - what is drawn of a model is no noise of a release
-_MOST_TABLE = 1 << 27  # cells of one marginal, a gigabyte of integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Domain:
         return tuple(place[name] for name in names)
 
     def only(self, positions: Sequence[int]) -> Domain:
-        """Return the domain of some of the attributes."""
+        """Return the domain of the attributes at some positions, from 0."""
         return Domain(
             tuple(self.names[i] for i in positions), tuple(self.sizes[i] for i in positions)
         )
@@ -73,7 +73,7 @@ class Records:
     """n records.
 
     Attributes:
-      domain: Their attributes.
+      domain: Attributes of the records.
       codes: int64[n, d]; codes[j, i] is the level of attribute i, 0 or more.
 
     Raises:
@@ -106,17 +106,8 @@ class Records:
         Raises:
           SchemaError: The marginal has too many cells.
         """
-        shape = [self.domain.sizes[i] for i in attributes]
-        cells = math.prod(shape)
-        if cells > _MOST_TABLE:
-            raise SchemaError(
-                f"marginal of {len(shape)} attributes",
-                "is too large",
-                got=f"{cells:.3g} cells",
-                want=f"at most {_MOST_TABLE}",
-            )
-        spots = mixed_radix(self.codes, attributes, self.domain.sizes)
-        return np.bincount(spots, minlength=cells).astype(np.int64).reshape(shape)
+        counts = count_by_levels(self.codes, self.domain.sizes, attributes)
+        return counts.reshape([self.domain.sizes[i] for i in attributes])
 
     def answer(self, query: Query) -> IntArray:
         """Evaluate a product query exactly, int64[m].
@@ -137,9 +128,9 @@ class NoisyAnswer:
     """One query with its noise; safe after the firewall.
 
     Attributes:
-      query: Over the domain of its phase.
+      query: Query over the domain of its phase.
       mechanism: The noise.
-      rho: Its part of the cost, exact.
+      rho: Cost of the answer, exact.
       answers: int64[m].
     """
 
@@ -151,7 +142,7 @@ class NoisyAnswer:
 
 @dataclass(frozen=True, eq=False)
 class Merging:
-    """Which levels of each attribute became one; public.
+    """Map from the levels of each attribute to its merged levels; public.
 
     Attributes:
       new_level: Per attribute int64[n_i], the merged level of each level. Levels that stay come
@@ -167,7 +158,7 @@ class Merging:
         return tuple(int(levels.max()) + 1 for levels in self.new_level)
 
     def only(self, positions: Sequence[int]) -> Merging:
-        """Return the merging of some of the attributes."""
+        """Return the merging of the attributes at some positions, from 0."""
         return Merging(
             tuple(self.new_level[i] for i in positions), tuple(self.n_kept[i] for i in positions)
         )
@@ -183,8 +174,8 @@ class _OneWay:
     """The one-way answers and the merging, with which every model begins.
 
     Attributes:
-      domain: Of the records.
-      merging: Rare levels.
+      domain: Domain of the records.
+      merging: Merging of rare levels.
       one_way: Phase 1, one answer per attribute, over `domain`.
     """
 
@@ -212,19 +203,19 @@ class Measured(_OneWay):
 
     @property
     def rho(self) -> Fraction:
-        """Sum what all of it cost."""
+        """Return the exact cost of all measurements."""
         return sum_rho((*self.one_way, *self.residuals, *self.again))
 
 
 @dataclass(frozen=True, eq=False)
 class Selected:
-    """What was selected of how many candidates; safe after the firewall.
+    """One selection by the exponential mechanism; safe after the firewall.
 
     Attributes:
       attributes: Positions of the set that was selected.
-      mechanism: How, and what it cost.
-      n_candidates: How many there were, by what is public; those whose model would be too large are
-        counted, too.
+      mechanism: The exponential mechanism, with its cost.
+      n_candidates: Number of candidates, a public number. It includes the candidates whose model
+        would be too large.
     """
 
     attributes: tuple[int, ...]
@@ -237,8 +228,8 @@ class ChosenMarginals(_OneWay):
     """Marginals that were selected by looking at the records, and measured.
 
     Attributes:
-      selections: In the order in which they were made.
-      marginals: Over the merged domain, in the order in which they were measured.
+      selections: Selections in the order in which they were made.
+      marginals: Answers over the merged domain, in the order in which they were measured.
     """
 
     selections: tuple[Selected, ...]
@@ -246,31 +237,23 @@ class ChosenMarginals(_OneWay):
 
     @property
     def rho(self) -> Fraction:
-        """Sum what all of it cost, selections included."""
+        """Return the exact cost of all measurements and selections."""
         selected = sum((each.mechanism.rho for each in self.selections), Fraction(0))
         return selected + sum_rho((*self.one_way, *self.marginals))
 
 
-def mixed_radix(codes: IntArray, attributes: Sequence[int], sizes: Sequence[int]) -> IntArray:
-    """Number the combinations of levels of some attributes, int64[n]; the last runs fastest."""
-    out = np.zeros(len(codes), np.int64)
-    for i in attributes:
-        out = out * sizes[i] + codes[:, i]
-    return out
-
-
 def sum_rho(answers: Iterable[NoisyAnswer]) -> Fraction:
-    """Sum what answers cost, exactly."""
+    """Return the exact cost of answers together."""
     return sum((answer.rho for answer in answers), Fraction(0))
 
 
 def merged_counts(
     answer: NoisyAnswer, merging: Merging, attribute: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Return noisy counts of an attribute in its merged levels, and the variance of each.
+    """Sum noisy counts of attribute number `attribute`, from 0, by merged level.
 
     Returns:
-      float64[merged levels] twice.
+      float64[merged levels], the sums, and float64[merged levels], their noise variances.
     """
     new = merging.new_level[attribute]
     n_levels = merging.sizes()[attribute]

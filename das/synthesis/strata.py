@@ -71,7 +71,7 @@ class Strata:
         """Make strata of all combinations; those of weight up to `least` are pooled in the last.
 
         Args:
-          domain: Of the records.
+          domain: Domain of the records.
           names: Attributes, in the order of the axes of `weights`; others must remain.
           weights: By levels, float64[n_i, ...], at least 0 and summing to 1; public.
           least: Largest weight that is pooled.
@@ -113,8 +113,7 @@ class Strata:
 
     def of_records(self, codes: IntArray) -> IntArray:
         """Return the stratum of each record, int64[n]."""
-        out: IntArray = self.groups[tuple(codes[:, i] for i in self.attributes)]
-        return out
+        return np.asarray(self.groups[tuple(codes[:, i] for i in self.attributes)])
 
     def shares(self) -> FloatArray:
         """Return the public share of each stratum, float64[n_strata]."""
@@ -145,9 +144,7 @@ class MeasuredStrata:
         return self.population.rho + max(map(sum_rho, self.inside))
 
 
-def synthesize_strata(
-    measured: MeasuredStrata, fit: Fit, n_records: int, seed: int, inner_fit: Fit = STRATUM_FIT
-) -> Records:
+def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: int) -> Records:
     """Fit the pooled model, shrink and refit each stratum, and draw records by public weights.
 
     The result is a function of noisy answers and public numbers alone.
@@ -158,7 +155,6 @@ def synthesize_strata(
       n_records: Number of records. Strata get their public shares. If these are from a sample, they
         are combined with noisy population-wide counts by precision.
       seed: Seed of fits and draws.
-      inner_fit: Parameters of the fit of a stratum, which starts from pooled components.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     strata, population = measured.strata, measured.population
@@ -183,18 +179,19 @@ def synthesize_strata(
         size = float(weights[each].sum()) * targets.size
         size_sd = math.sqrt(float(variance[each].sum())) * targets.size
         priors.append(Prior(levels, chances / chances.sum(), size, size_sd))
-    found = [blocks_of(*each) for each in zip(measured.inside, priors, strict=True)]
+    tables = [blocks_of(*each) for each in zip(measured.inside, priors, strict=True)]
     variances = {
-        inside: variance_between([blocks[inside] for _, blocks in found]) for inside in found[0][1]
+        inside: variance_between([blocks[inside] for _, blocks in tables])
+        for inside in tables[0][1]
     }
     parts = []
-    for each, prior, (size, blocks) in zip(holds, priors, found, strict=True):
+    for each, prior, (size, blocks) in zip(holds, priors, tables, strict=True):
         n = int(cells[each].sum())
         if not n:
             continue
         aims = stratum_targets(size, blocks, variances, prior)
-        start = _chosen(levels, prior.chances, inner_fit, rng)
-        fitted = refit_mixture(merged, aims, inner_fit, start)
+        start = _chosen(levels, prior.chances, STRATUM_FIT, rng)
+        fitted = refit_mixture(merged, aims, STRATUM_FIT, start)
         drawn = draw_records(fitted, merging, domain, n, rng)
         codes = np.empty((n, len(whole.names)), np.int64)
         codes[:, list(inner)] = drawn.codes
@@ -240,8 +237,8 @@ class Block:
     covariance of one record's cell.
 
     Attributes:
-      noisy: float64[n_i, ...].
-      goal: The same shape.
+      noisy: float64[n_i, ...], the noisy table.
+      goal: float64[n_i, ...], the prediction of the pooled model.
       axes: float64[cells, freedom], orthonormal.
       scales: float64[freedom], variance of one record along each.
       deviation: Standard deviation of the noise of each cell before centering.
@@ -273,11 +270,6 @@ class Block:
             size,
         )
 
-    @property
-    def freedom(self) -> int:
-        """Count the degrees of freedom of the noise."""
-        return len(self.scales)
-
     def departure(self) -> FloatArray:
         """Return how far the noisy table is from the model along each axis, float64[freedom]."""
         return np.asarray((self.noisy - self.goal).reshape(-1) @ self.axes)
@@ -293,22 +285,26 @@ class Block:
         """Return the table shrunk toward the goal, given the between-stratum variance of shares."""
         signal = self.signal_variance(variance)
         kept = signal / (signal + self.deviation**2) * self.departure()
-        out: FloatArray = self.goal + (self.axes @ kept).reshape(self.goal.shape)
-        return out
+        return np.asarray(self.goal + (self.axes @ kept).reshape(self.goal.shape))
 
 
 def variance_between(blocks: Sequence[Block]) -> float:
     """Estimate the between-stratum variance of cell shares around the pooled model.
 
-    The unit is the variance of one record's cell. The estimate v solves
-    sum departure^2 / (signal_variance(v) + s^2) = its expectation + two standard deviations. It is
-    0 if noise and sampling of records explain the departures (a strict form of Paule and Mandel).
+    The estimate v is a multiple: the covariance of the shares between strata is v times the
+    covariance of the cell indicators of one record. It solves
+
+        sum departure^2 / (signal_variance(v) + deviation^2) = F + 2 sqrt(2 F) ,
+
+    with the sum over the F axes of all blocks. The right side is the expectation of the sum plus
+    two of its standard deviations, which makes this a conservative form of the estimator of Paule
+    and Mandel. The estimate is 0 if noise and the sampling of records explain the departures.
 
     Args:
-      blocks: The same block of every stratum; not empty.
+      blocks: One block per stratum, all for the same attributes; not empty.
     """
     squares = [np.square(b.departure()) for b in blocks]
-    freedom = sum(b.freedom for b in blocks)
+    freedom = sum(len(b.scales) for b in blocks)
     most = freedom + _STRICT * math.sqrt(2.0 * freedom)
 
     def is_too_little(variance: float) -> bool:
@@ -333,11 +329,11 @@ def variance_between(blocks: Sequence[Block]) -> float:
 def blocks_of(
     answers: Sequence[NoisyAnswer], prior: Prior
 ) -> tuple[float, dict[tuple[int, ...], Block]]:
-    """Return the size of a stratum, and its centered tables with the shares of the pooled model.
+    """Estimate the size of a stratum and pair its centered tables with the pooled model.
 
-    The size is the public one and the noisy one by precision, unless they contradict each other:
-    then it is the noisy one. Tables tell shares only as far as the size is known: at epsilon 5,
-    sizes of a sample, off by 6 %, were most of the error of means of small strata.
+    The size is the average of the public and the noisy size, weighted by precision. If the two
+    contradict each other, it is the noisy size. Shares are only as accurate as the size: at epsilon
+    5, sizes from a sample, off by 6 %, caused most of the error of means of small strata.
     """
     tables = {}
     for answer in answers:
@@ -362,13 +358,13 @@ def stratum_targets(
     variances: Mapping[tuple[int, ...], float],
     prior: Prior,
 ) -> Targets:
-    """Combine the answers of a stratum, each block shrunk toward what the pooled model says.
+    """Combine the answers of a stratum, each block shrunk toward the pooled model.
 
     Args:
-      size: Of the stratum.
-      blocks: Its tables by attributes.
-      variances: `variance_between` strata of each.
-      prior: What the model says.
+      size: Number of records of the stratum, about.
+      blocks: Tables of the stratum, by the positions of their attributes.
+      variances: Result of `variance_between` for each table.
+      prior: Prediction of the pooled model.
     """
     one_way, one_way_sd = [], []
     pairs: dict[tuple[int, int], FloatArray] = {}
@@ -398,8 +394,7 @@ def onto_simplex(values: FloatArray, total: float) -> FloatArray:
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
     last = np.flatnonzero(falling - excess >= 0)[-1] if total > 0 else 0
-    out: FloatArray = np.maximum(values - excess[last], 0.0)
-    return out
+    return np.asarray(np.maximum(values - excess[last], 0.0))
 
 
 def _weights(

@@ -51,7 +51,7 @@ class Targets:
 
 
 def residual_block(answer: NoisyAnswer) -> tuple[tuple[int, ...], FloatArray, float]:
-    """Return the centered table of a residual query, and the noise of its cells before centering.
+    """Invert a residual query to its centered table, with the noise of a cell before centering.
 
     The integer rows of an attribute, n I - 11' or (1, -1), have equal singular values, so white
     noise on them is white noise on the cells, centered.
@@ -94,8 +94,7 @@ def shrink_singular_values(noisy: FloatArray, deviation: float) -> FloatArray:
     shrunk = np.zeros_like(values)
     squares = np.maximum((y[kept] ** 2 - ratio - 1.0) ** 2 - 4.0 * ratio, 0.0)
     shrunk[kept] = scale * np.sqrt(squares) / y[kept]
-    out: FloatArray = (left * shrunk) @ right
-    return out
+    return np.asarray((left * shrunk) @ right)
 
 
 def shrink_block(block: FloatArray, deviation: float, freedom: int) -> FloatArray:
@@ -147,8 +146,7 @@ def strongest_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
 
 def rounded(values: FloatArray | float, unit: float = _UNIT) -> FloatArray:
     """Round to multiples of 1 / unit, to drop last digits, which depend on the processor."""
-    out: FloatArray = np.rint(np.asarray(values) * unit) / unit
-    return out
+    return np.asarray(np.rint(np.asarray(values) * unit) / unit)
 
 
 def _denoised(rest: FloatArray, deviation: float) -> FloatArray:
@@ -164,8 +162,9 @@ def _combined(
     first: tuple[FloatArray, float], second: tuple[FloatArray, float]
 ) -> tuple[FloatArray, float]:
     """Average two measurements of one block, weighted by precision."""
-    one, other = first[1] ** -2, second[1] ** -2
-    return (one * first[0] + other * second[0]) / (one + other), (one + other) ** -0.5
+    precision, other = first[1] ** -2, second[1] ** -2
+    mean = (precision * first[0] + other * second[0]) / (precision + other)
+    return mean, (precision + other) ** -0.5
 
 
 def centered(table: FloatArray) -> FloatArray:

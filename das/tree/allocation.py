@@ -125,7 +125,7 @@ class AllocationProblem:
         return self.solve(shares).mean
 
     def evaluate(self, shares: FloatArray, weights: FloatArray) -> tuple[float, FloatArray, float]:
-        """Return the weighted error, its gradient in the shares, and the bound's denominator.
+        """Compute the weighted error, its gradient in the shares, and the denominator of the bound.
 
         The denominator is max_k sum_{chains over k} max_q |d error / dx_{chain, q}|.
         """
@@ -203,7 +203,7 @@ def exact_strategy(
     population and of any one stratum sum to exactly 1. So do the query shares of each geolevel.
 
     Args:
-      problem: Its candidate queries name the columns.
+      problem: The problem; its candidate queries are the columns of `shares`.
       shares: float64[L, Q].
       spine: Names of the geolevels, root first.
       mechanism: Name of the noise; None for the default of the privacy definition.
@@ -258,12 +258,16 @@ def detailed_column(problem: AllocationProblem) -> int:
 
 
 def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray) -> FloatArray:
-    """Minimize the log of the weighted errors over shares = floor + rest * softmax(z).
+    """Find the shares float64[L, Q] with the smallest weighted sum of mean squared errors.
 
-    The variables z are one vector per part and, with strata, the log odds of the population. The
-    population gets that fraction of the rest, and each stratum gets the remainder.
+    L-BFGS-B minimizes the logarithm of the sum over shares = floor + rest * softmax(z). The floor
+    is the least share of the detailed query at every geolevel; the rest is the budget beyond all
+    floors. There is one vector z for the population and one for each stratum. With strata, one
+    more variable is the log odds of the fraction of the rest that the population gets. Each
+    stratum gets the remaining fraction.
     """
     from scipy.optimize import minimize
+    from scipy.special import softmax
 
     floor = np.zeros_like(start)
     floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
@@ -273,10 +277,7 @@ def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray)
 
     def shares_of(z: FloatArray) -> tuple[FloatArray, list[FloatArray], float]:
         fraction = 1.0 / (1.0 + np.exp(-z[-1])) if has_strata else 1.0
-        spreads = []
-        for piece in np.split(z[: cuts[-1]], cuts[:-1]):
-            raised = np.exp(piece - piece.max())
-            spreads.append(raised / raised.sum())
+        spreads = [softmax(piece) for piece in np.split(z[: cuts[-1]], cuts[:-1])]
         shares = floor.copy()
         for number, (part, piece) in enumerate(zip(parts, spreads, strict=True)):
             of_rest = rest * (1.0 - fraction if number else fraction)

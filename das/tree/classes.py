@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.arrays import IntArray
+from das.arrays import IntArray, joined_ranges
 from das.errors import GeographyError
 
 
@@ -120,11 +120,9 @@ class SubtreeClasses:
 
 def _child_runs(n_children: IntArray, parents: IntArray, class_of: IntArray) -> IntArray:
     """Return int64[R, 3]: (position in `parents`, class of children, their number), sorted."""
-    starts = (np.cumsum(n_children) - n_children)[parents]
-    numbers = n_children[parents]
-    owner = np.repeat(np.arange(len(parents)), numbers)
-    offsets = np.arange(len(owner)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-    key = owner * (int(class_of.max()) + 1) + class_of[np.repeat(starts, numbers) + offsets]
+    starts = np.cumsum(n_children) - n_children
+    owner, children = joined_ranges(starts[parents], n_children[parents])
+    key = owner * (int(class_of.max()) + 1) + class_of[children]
     keys, number = np.unique(key, return_counts=True)
     owner, child = np.divmod(keys, int(class_of.max()) + 1)
     return np.stack([owner, child, number], axis=1)

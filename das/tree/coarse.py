@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from das.arrays import IntArray
+from das.arrays import IntArray, sums_at
 from das.tree.classes import Chain, SubtreeClasses
 
 _BIN_WIDTH = 0.2  # in logarithms of children and of leaves; default, not measured
@@ -47,8 +47,7 @@ def coarse_classes(tree: SubtreeClasses, width: float = _BIN_WIDTH) -> SubtreeCl
     keys, position = np.unique(
         renumbered[parent] * tree.n_classes + renumbered[child], return_inverse=True
     )
-    numbers = np.zeros(len(keys), np.int64)
-    np.add.at(numbers, position, number)
+    numbers = sums_at(position, number, len(keys))
     chains = []
     for chain in tree.chains:
         start = int(kept[: chain.start].sum())

@@ -103,7 +103,7 @@ class SpineComponents:
         return self._kronecker(between, inside)
 
     def parts(self, query: Query) -> list[tuple[FloatArray, float]]:
-        """Return per attribute F^T F between groups, float64[k, k], and its factor within them.
+        """Split F^T F per attribute: float64[k, k] between groups, and one factor within them.
 
         Q^T Q on a component is the Kronecker product of one of the two for every attribute.
         """
@@ -120,10 +120,11 @@ class SpineComponents:
         return self._kronecker(*self._parts(query))
 
     def _parts(self, query: Query) -> tuple[list[FloatArray], list[float]]:
-        """Return per attribute F^T F between the groups, and its trace within them."""
+        """Split F^T F per attribute: the matrix between the groups, and the trace within them."""
         between, inside = [], []
         for factor, codes in zip(query.factors, self.atoms, strict=True):
-            part = _on_groups(factor, codes)
+            answered = factor.matrix.astype(np.float64) @ normalized(codes)
+            part = np.asarray(answered.T @ answered)
             between.append(part)
             if codes.max() + 1 == len(codes) or merges_atoms(factor, codes):
                 inside.append(0.0)
@@ -180,10 +181,8 @@ def atoms_of(factors: Sequence[Factor]) -> IntArray:
 
 def _is_symmetric(factor: Factor) -> bool:
     """Test whether F^T F = a I + b J, so that all levels are treated alike."""
-    matrix = factor.matrix.astype(np.float64)
-    gram = matrix.T @ matrix
+    gram, diagonal = factor.gram, factor.gram.diagonal()
     off_diagonal = gram[~np.eye(len(gram), dtype=np.bool_)]
-    diagonal = np.diag(gram)
     return bool((diagonal == diagonal[0]).all() and (off_diagonal == off_diagonal[:1]).all())
 
 
@@ -191,12 +190,6 @@ def merges_atoms(factor: Factor, codes: IntArray) -> bool:
     """Test whether a factor has equal columns for all levels of one atom, codes int64[n]."""
     first = np.unique(codes, return_index=True)[1]
     return bool((factor.matrix == factor.matrix[:, first[codes]]).all())
-
-
-def _on_groups(factor: Factor, codes: IntArray) -> FloatArray:
-    """Return the Gram matrix of a factor on the normalized atoms, float64[k, k]."""
-    answered = factor.matrix.astype(np.float64) @ normalized(codes)
-    return np.asarray(answered.T @ answered)
 
 
 def indicators(codes: IntArray) -> IntArray:

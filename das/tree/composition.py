@@ -101,7 +101,7 @@ class _Step:
 
 
 def _steps(family: Family) -> Iterator[_Step]:
-    """Yield the residuals of every step of the chain."""
+    """Yield per step of the chain squared residuals of single groups, not yet tallied or summed."""
     covariance = np.linalg.inv(family.information)
     noisy = (covariance @ family.adjoint[:, :, None])[:, :, 0]
     k, whole = len(family.parent), np.zeros(len(family.parent), np.int64)

@@ -231,7 +231,7 @@ class Coordinates:
         return True
 
     def _reduced(self, rows: FloatArray, index: int) -> FloatArray:
-        """Project rows on the combinations of groups to a component's span, float64[m, D]."""
+        """Project rows on groups to the span of component `index`, from 0, float64[m, D]."""
         return rows if self.spans is None else np.asarray(rows @ self.spans[index])
 
     @cached_property
@@ -350,10 +350,16 @@ class Coordinates:
     def _products(
         self, query: Query, answers: npt.NDArray[np.integer | np.floating], add_up: Adding
     ) -> Iterator[_Product]:
-        """Yield the adjoint answers Q'y of a query on the components where it is not zero.
+        """Yield the adjoint answers Q'y, one product per component where the query is not zero.
 
-        Integer answers are first summed to the marginals that the components need, in narrow
-        integers: most components depend on few sums of many answers.
+        Products are not finished: the caller applies the scale and the matrix of each. Integer
+        answers are first summed to marginals, because most components depend on few sums of many
+        answers. Float answers are not summed first.
+
+        Args:
+          query: Any query, Q.
+          answers: number[G, m], y.
+          add_up: Function that sums integer answers by group, such as `group_sums`.
         """
         equal = self._equal_rows(query)
         factors = [rows.every for rows in equal]
@@ -375,7 +381,7 @@ class Coordinates:
         chosen: list[int],
         add_up: Adding,
     ) -> Iterator[_Marginal]:
-        """Yield marginals of the answers, each with the components that it suffices for."""
+        """Yield marginals of the answers, before any product, with the components that use each."""
         within = self.components.within
         pending = [axis for axis, rows in enumerate(equal) if rows.ratio > 1]
 
@@ -428,9 +434,10 @@ class Coordinates:
         chosen: list[int],
         scale: float = 1.0,
     ) -> Iterator[_Product]:
-        """Multiply axis by axis; components that agree on the first axes share the work.
+        """Yield unfinished products, axis by axis; components that agree on axes share the work.
 
-        `scale` collects the factors of axes with one row and one coordinate.
+        `scale` collects the factors of axes with one row and one coordinate. It is not yet
+        applied, nor is the `matrix` of a product.
         """
         if not axes:
             yield _Product(chosen[0], tensor, scale)
@@ -465,7 +472,10 @@ class Coordinates:
             blocks = self._blocks(factors, index)
             if blocks is None:
                 continue
-            tensor = self._to_tensor(part, index)
+            order, shape = self._tensor_axes(index)
+            cells = part if self.spans is None else np.asarray(self.spans[index] @ part)
+            axes = (*(1 + axis for axis in np.argsort(order)), 0)
+            tensor = cells.reshape(len(cells), *shape).transpose(axes)
             for axis, block in enumerate(blocks):
                 tensor = along(axis, tensor, block.T)
             out += tensor
@@ -548,7 +558,7 @@ class Coordinates:
         return out
 
     def _row(self, blocks: Sequence[FloatArray], index: int) -> FloatArray:
-        """Return rows v_j, float64[m, D], so that v_j'Sv_j is the variance of answer j here."""
+        """Return rows v_j, float64[m, D]: v_j'Sv_j is answer j's variance on component `index`."""
         pairs = zip(blocks, self.components.within[index], strict=True)
         return kron(
             np.linalg.norm(block, axis=1)[:, None] if inside else block for block, inside in pairs
@@ -572,7 +582,7 @@ class Coordinates:
         return out
 
     def _blocks(self, factors: _Factors, index: int) -> list[FloatArray] | None:
-        """Return per attribute the factor on a component's coordinates; None if one is zero."""
+        """Return the factor per attribute on component `index`, from 0; None if one is zero."""
         out = []
         for blocks, inside in zip(factors, self.components.within[index], strict=True):
             block = blocks[inside]
@@ -582,7 +592,10 @@ class Coordinates:
         return out
 
     def _tensor_axes(self, index: int) -> tuple[list[int], list[int]]:
-        """Return the attributes, groups first, and their numbers of coordinates."""
+        """Return the attributes of component `index`, groups first, with numbers of coordinates.
+
+        Components and attributes are numbered from 0.
+        """
         within = self.components.within[index]
         order = sorted(range(len(within)), key=lambda axis: within[axis])
         return order, [self.bases[axis][within[axis]].shape[1] for axis in order]
@@ -592,13 +605,6 @@ class Coordinates:
         moved = tensor.transpose(tensor.ndim - 1, *order)
         part = moved.reshape(len(moved), self.components.sizes[index], self.widths[index])
         return part if self.spans is None else np.asarray(self.spans[index].T @ part)
-
-    def _to_tensor(self, part: FloatArray, index: int) -> FloatArray:
-        order, shape = self._tensor_axes(index)
-        back = np.argsort(order)
-        if self.spans is not None:
-            part = np.asarray(self.spans[index] @ part)
-        return part.reshape(len(part), *shape).transpose(*(axis + 1 for axis in back), 0)
 
     # --- flat rows, as files hold them -----------------------------------------------------------
 
@@ -621,7 +627,7 @@ class Coordinates:
 
 
 def along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
-    """Multiply an array along one axis by a matrix float64[n, k]."""
+    """Multiply an array along axis `axis`, from 0, of length n by a matrix float64[n, k]."""
     before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
     product = block.T @ tensor.reshape(math.prod(before), len(block), math.prod(after))
     return product.reshape(*before, block.shape[1], *after)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from das.arrays import BoolArray, FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray, sums_at
 from das.errors import SchemaError
 
 # Bins of expected totals: wide enough to fit V to some thousand children, and narrow enough that V
@@ -169,11 +169,9 @@ def deviations(children: Children) -> Deviations:
 
 def tally_deviations(expected: FloatArray, squares: FloatArray, edges: FloatArray) -> Deviations:
     """Tally squared deviations by bin of the expected count, for the edges between b bins."""
-    bins = np.digitize(expected, edges)
-    sums = np.zeros((2, len(edges) + 1), np.int64)
-    np.add.at(sums[0], bins, _in_steps(expected))
-    np.add.at(sums[1], bins, _in_steps(squares))
-    return Deviations(np.bincount(bins, minlength=len(edges) + 1), *sums)
+    bins, size = np.digitize(expected, edges), len(edges) + 1
+    mean, square = (sums_at(bins, _in_steps(part), size) for part in (expected, squares))
+    return Deviations(np.bincount(bins, minlength=size), mean, square)
 
 
 def _in_steps(values: FloatArray) -> IntArray:

@@ -47,9 +47,10 @@ def least_eigenvalue(queries: Sequence[Query], weights: Sequence[float]) -> floa
 
 def _product_bound(queries: Sequence[Query], scaled: Sequence[float]) -> float:
     """Bound the eigenvalue by Kronecker products, whose eigenvalues are products of factors'."""
-    bounds = [0.0]
-    for query, weight in zip(queries, scaled, strict=True):
-        bounds.append(weight * math.prod(_least_of([factor]) for factor in query.factors))
+    bounds = [
+        weight * math.prod(_least_of([factor]) for factor in query.factors)
+        for query, weight in zip(queries, scaled, strict=True)
+    ]
     keys = [tuple(factor.key for factor in query.factors) for query in queries]
     choices = [dict.fromkeys(column) for column in zip(*keys, strict=True)]
     weight_of = dict(zip(keys, scaled, strict=True))
@@ -65,7 +66,7 @@ def _product_bound(queries: Sequence[Query], scaled: Sequence[float]) -> float:
         }
         least = min(weight * sizes[key] for key, weight in weight_of.items())
         bounds.append(least * math.prod(_least_of(list(part.values())) for part in parts))
-    return max(bounds)
+    return max(bounds, default=0.0)
 
 
 def _least_of(factors: Sequence[Factor]) -> float:

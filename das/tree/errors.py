@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from das.arrays import BoolArray, FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray, joined_ranges
 from das.errors import SchemaError
 from das.queries.query import Query
 from das.tree.classes import Chain, SubtreeClasses
@@ -294,7 +294,7 @@ def solve_spine(model: SpineModel, precisions: FloatArray, information: Informat
 
 
 def _rows(model: SpineModel, information: Information, row: int) -> slice:
-    """Return the rows of a chain's matrices in a pass."""
+    """Return the rows of the matrices of chain number `row`, from 0, in a pass."""
     if information is Information.GEOUNIT:
         return slice(row, row + 1)
     chain = model.tree.chains[row]
@@ -384,19 +384,21 @@ def _backward_tree(
 
 
 def _gather(model: SpineModel, row: int, values: FloatArray) -> FloatArray:
-    """Sum over the children of each node of a chain, float64[nodes, D, D]."""
+    """Sum over the children of each node of chain `row`, from 0, float64[nodes, D, D]."""
     summed = model.edges[row] @ values.reshape(len(values), -1)
     return np.asarray(summed).reshape(-1, *values.shape[1:])
 
 
 def _scatter(model: SpineModel, row: int, values: FloatArray, into: FloatArray) -> None:
-    """Add the value of each node of a chain to all its children."""
+    """Add the value of each node of chain number `row`, from 0, to all its children in `into`."""
     added = model.edges[row].T @ values.reshape(len(values), -1)
     into += np.asarray(added).reshape(into.shape)
 
 
 def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[Chain, FloatArray]]:
-    """Yield (chain, float64[T, nodes]): summed variances of the nodes of every chain.
+    """Yield (chain, float64[T, nodes]): variances of the nodes, summed over a table's answers.
+
+    They are not yet divided by the number of answers, and invariants are not yet set to 0.
 
     Nodes with equal subtrees below equal parents count once.
     """
@@ -410,10 +412,8 @@ def _every_node(model: SpineModel, solved: SolvedSpine) -> Iterator[tuple[Chain,
     for row in range(root, -1, -1):
         parts = [child for _, _, child in links[row]] or [np.array([tree.n_classes - 1])]
         members[row] = np.concatenate(parts)
-        degree = np.diff(starts)[members[row]]
-        parent = np.repeat(np.arange(len(degree)), degree)
-        offset = np.arange(len(parent)) - np.repeat(np.cumsum(degree) - degree, degree)
-        child = tree.child[np.repeat(starts[members[row]], degree) + offset]
+        parent, edges = joined_ranges(starts[members[row]], np.diff(starts)[members[row]])
+        child = tree.child[edges]
         for lower in np.unique(row_of[child]).tolist():
             chosen = row_of[child] == lower
             links[lower].append((row, parent[chosen], child[chosen]))

@@ -62,9 +62,9 @@ def simultaneous_factor(confidence: float, n_answers: int, rank: int) -> float:
     """
     from scipy.special import gammaincinv
 
-    normal_factor(confidence)
+    alone = normal_factor(confidence)
     if n_answers <= 1:
-        return normal_factor(confidence)
+        return alone
     sidak = normal_factor(confidence ** (1 / n_answers))
     return min(sidak, float(np.sqrt(2 * gammaincinv(rank / 2, confidence))))
 

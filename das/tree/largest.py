@@ -96,7 +96,10 @@ class Objective:
         return np.zeros_like(self.scale) if self.limits is None else 1.0 / self.limits
 
     def weights_of(self, table: int, level: int, *, limit: bool) -> FloatArray:
-        """Return the weights of the errors in one of the ratios, float64[T, L]."""
+        """Return the weights of all errors in the ratio of one table and geolevel, float64[T, L].
+
+        Tables and geolevels are numbered from 0, the root geolevel first.
+        """
         if self.is_sum and not limit:
             return self.scale
         scale = self.inverse_limits if limit else self.scale
@@ -207,7 +210,7 @@ def tangent_bound(
 def _tangent(
     problem: AllocationProblem, objective: Objective, solved: SolvedSpine, row: Row, ratio: float
 ) -> FloatArray:
-    """Return the gradient of the inverse of one of the ratios, float64[chains, Q]."""
+    """Return the gradient in rho of 1 / ratio, float64[chains, Q], for the error or limit `row`."""
     weights = objective.weights_of(row[0], row[1], limit=row[2])
     return -solved.gradient(weights) * problem.per_rho / ratio**2
 
@@ -249,7 +252,7 @@ class _Point:
 
     Attributes:
       given: float64[L * Q], the variables of the search, of any sum.
-      total: Their sum along the most expensive path.
+      total: Sum of the given variables along the most expensive path.
       shares: float64[L, Q], of sum 1.
       solved: Errors at the shares.
       heights: float64[k], at the given variables.
@@ -475,7 +478,7 @@ class _Search:
 def _game(
     problem: AllocationProblem, tangents: Sequence[tuple[Row, FloatArray]]
 ) -> tuple[FloatArray, float]:
-    """Return nonnegative weights of tangents, float64[k], and the lower bound that they prove.
+    """Solve the matrix game of tangents: return their weights and the lower bound they prove.
 
     Weights of errors sum to 1. The bound is 0 if the tangents prove none.
 

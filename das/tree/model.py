@@ -112,7 +112,14 @@ class GeolevelTerms:
         return tuple(np.einsum("kq,qde->kde", precisions, gram) for gram in self.grams)
 
     def restricted(self, coordinates: Coordinates) -> GeolevelTerms:
-        """Restrict the queries to fewer components."""
+        """Restrict the terms to some of their components.
+
+        The queries stay the same. Gram matrices and known subspaces of the other components are
+        dropped.
+
+        Args:
+          coordinates: Coordinates of a subset of the components, as from `Coordinates.touched_by`.
+        """
         known = None if self.known is None else coordinates.select(self.coordinates, self.known)
         return replace(self, coordinates=coordinates, known=known)
 

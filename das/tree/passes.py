@@ -377,14 +377,14 @@ def smooth_families(
 
 
 def _distinct(rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct rows of nonnegative integers, ascending, and the index of each row."""
+    """Return distinct rows of nonnegative integers, ascending, and each row's index in them."""
     spans = tuple((rows.max(axis=0, initial=0) + 1).tolist())
     chosen, numbers = np.unique(np.ravel_multi_index(tuple(rows.T), spans), return_inverse=True)
     return np.stack(np.unravel_index(chosen, spans), axis=1), np.asarray(numbers, np.int64)
 
 
 def _apply(matrices: FloatArray, kind: IntArray, values: FloatArray) -> FloatArray:
-    """Multiply the values of every geounit by the matrix of its kind, float64[G, D, R]."""
+    """Multiply the values of every geounit by the matrix at index `kind`, float64[G, D, R]."""
     if len(matrices) == 1:
         return np.asarray(matrices[0] @ values)
     if matrices.shape[1] == 1:
@@ -407,16 +407,6 @@ def _inverse(precision: FloatArray, unknown: FloatArray) -> FloatArray:
 # --- one geolevel at a time ----------------------------------------------------------------------
 
 
-def _empty_messages(terms: GeolevelTerms, n_geounits: int) -> Moments:
-    """Build the messages of only children at the last geolevel: no sum, no precision."""
-    sizes, widths = terms.coordinates.sizes, terms.coordinates.widths
-    return Moments(
-        tuple(np.zeros((n_geounits, d, r)) for d, r in zip(sizes, widths, strict=True)),
-        tuple(np.zeros((1, d, d)) for d in sizes),
-        np.zeros(n_geounits, np.int64),
-    )
-
-
 def pass_up(
     terms: GeolevelTerms, evidence: Evidence, below: Moments | None, is_only: BoolArray
 ) -> Moments:
@@ -428,8 +418,11 @@ def pass_up(
       below: Sums and precisions below all G geounits; None at the leaves.
       is_only: bool[G].
     """
-    if below is None:
-        only = _empty_messages(terms, int(is_only.sum()))
+    if below is None:  # only children at the last geolevel have no sum and no precision
+        sizes, widths, n_only = terms.coordinates.sizes, terms.coordinates.widths, is_only.sum()
+        values = (np.zeros((n_only, d, r)) for d, r in zip(sizes, widths, strict=True))
+        precisions = (np.zeros((1, d, d)) for d in sizes)
+        only = Moments(tuple(values), tuple(precisions), np.zeros(n_only, np.int64))
         return interleave(combine(terms, evidence, None), only, is_only)
     if not is_only.any():
         return combine(terms, evidence, below)

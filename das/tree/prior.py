@@ -168,7 +168,7 @@ def learn_prior(tallied: Tally, variance: float) -> LearnedPrior:
 
 
 def _neighborhood(tallied: Tally, index: int, is_covered: BoolArray) -> IntArray | None:
-    """Return covered entries of a bin and its neighbors; None if there are too few."""
+    """Return indices of covered entries of bin `index`, from 0, and its neighbors; None if few."""
     bins = tallied.bins
     if index not in bins:
         return None

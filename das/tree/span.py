@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -62,10 +63,7 @@ def span_of(
 
 def _product(parts: Sequence[IntArray]) -> IntArray:
     """Return the Kronecker product of integer vectors, int64."""
-    out = np.ones(1, np.int64)
-    for part in parts:
-        out = np.kron(out, part).astype(np.int64)
-    return out
+    return np.asarray(reduce(np.kron, parts, np.ones(1, np.int64)), np.int64)
 
 
 def _rows(factor: Factor, codes: IntArray) -> list[IntArray]:

@@ -72,7 +72,7 @@ class _Axis:
         return [*between, inside] if inside else between
 
     def parts(self, factor: Factor) -> tuple[FloatArray, list[float]]:
-        """Return F^T F on the kinds, float64[k, k], and its trace on every other part."""
+        """Split F^T F: the matrix on the kinds, float64[k, k], and the trace on other parts."""
         summed = factor.matrix @ indicators(self.atoms)
         gram = summed.T @ summed  # integers: differences without effect are exactly 0
         of_kind = indicators(self.kinds)
@@ -210,7 +210,7 @@ def _axis(factors: Sequence[Factor]) -> _Axis:
 
 
 def _is_nonzero(axis: _Axis, factor: Factor, part: int) -> bool:
-    """Test whether a factor is nonzero on a part of a plain attribute."""
+    """Test whether a factor is nonzero on part `part` of a plain attribute: 0 for the kind."""
     of_kinds, traces = axis.parts(factor)
     return bool(traces[part - 1] if part else of_kinds[0, 0])
 

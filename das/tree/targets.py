@@ -109,12 +109,13 @@ def _fit(
         columns.append(share * part.reshape(n, size**2))
         wanted.append(share * np.eye(size).ravel())
     matrix, right = np.concatenate(columns, axis=1).T, np.concatenate(wanted)
-    if not right.size:  # invariants fix every cell
-        return np.zeros(n), 0.0
+    if not right.size:  # invariants, and public zeros if `every`, fix every cell
+        return np.full(n, float(every)), 0.0
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     weights = _nonnegative(matrix / scale, right) / scale
-    if every or _least_eigenvalue(relative, weights) < _LEAST_KNOWN:
+    sums = (np.tensordot(weights, part, 1) for part in relative if part.shape[1])
+    if every or min(float(np.linalg.eigvalsh(part)[0]) for part in sums) < _LEAST_KNOWN:
         # With unequal children the fit can drop a query that full column rank needs. Every query
         # then keeps some weight: the information of all queries has full rank.
         floor = _LEAST_KNOWN / scale * np.linalg.norm(right)
@@ -132,12 +133,6 @@ def _nonnegative(matrix: FloatArray, right: FloatArray) -> FloatArray:
         return np.asarray(nnls(matrix, right)[0], np.float64)
     except RuntimeError as error:
         raise SolverError("targets", "no nonnegative weights were found", got=error) from None
-
-
-def _least_eigenvalue(relative: Sequence[FloatArray], weights: FloatArray) -> float:
-    """Return the smallest eigenvalue of the relative information of weighted queries."""
-    sums = [np.tensordot(weights, part, 1) for part in relative if part.shape[1]]
-    return min(float(np.linalg.eigvalsh(part)[0]) for part in sums)
 
 
 def _root(covariance: FloatArray, unknown: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from das.arrays import BoolArray, FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray, joined_ranges
 from das.errors import SchemaError
 
 
@@ -28,11 +28,9 @@ def list_combinations(n_attributes: int, order: int) -> IntArray:
 
 def append_one(members: IntArray, n_choices: IntArray) -> IntArray:
     """Extend each row i by each of the `n_choices[i]` attributes after its last attribute."""
-    source = np.repeat(np.arange(len(members)), n_choices)
-    first = np.cumsum(n_choices) - n_choices
-    step = np.arange(len(source)) - first[source]
     last = members[:, -1] if members.shape[1] else np.full(len(members), -1)
-    return np.concatenate([members[source], (last[source] + 1 + step)[:, None]], axis=1)
+    source, appended = joined_ranges(last + 1, n_choices)
+    return np.concatenate([members[source], appended[:, None]], axis=1)
 
 
 def rank_sets(members: IntArray, n_attributes: int) -> IntArray:
@@ -102,11 +100,11 @@ class AttributeSets:
         return tuple(int(x) for x in np.cumsum([0, *counts]))
 
     def part(self, order: int) -> slice:
-        """Return the flat indexes of the sets of one order."""
+        """Return the flat indexes, from 0, of the sets with `order` attributes."""
         return slice(self.offsets[order], self.offsets[order + 1])
 
     def is_complete(self, order: int) -> bool:
-        """Test whether every set of an order is present."""
+        """Test whether every set of `order` attributes is present."""
         return len(self.by_order[order]) == math.comb(self.n_attributes, order)
 
     @cached_property

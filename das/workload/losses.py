@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from das.arrays import FloatArray
+from das.arrays import FloatArray, read_only
 from das.errors import SchemaError
 from das.queries.sensitivity import Neighbors
 from das.workload.choices import LossKind
@@ -100,16 +100,13 @@ class WorstMean:
     importances: FloatArray
 
     def __post_init__(self) -> None:
-        given = np.array(self.importances, np.float64)
-        given.flags.writeable = False
+        given, where = read_only(self.importances), "loss, weights of means"
         object.__setattr__(self, "importances", given)
         if given.ndim != 2 or not len(given) or not (np.isfinite(given) & (given >= 0)).all():
-            raise SchemaError(
-                "loss, weights of means", "cannot be used", want="nonnegative numbers"
-            )
+            raise SchemaError(where, "cannot be used", want="nonnegative numbers")
         if not given.any(axis=1).all() or not given.any(axis=0).all():
             raise SchemaError(
-                "loss, weights of means",
+                where,
                 "have a mean or a table without a positive weight",
                 want="a positive weight in every mean, and for every table in some mean",
                 remedy="give each table of the workload a small weight in one of the means",
@@ -130,8 +127,7 @@ class LargestRatio:
     limits: FloatArray
 
     def __post_init__(self) -> None:
-        limits = np.array(self.limits, np.float64)
-        limits.flags.writeable = False
+        limits = read_only(self.limits)
         object.__setattr__(self, "limits", limits)
         if limits.ndim != 1 or not (np.isfinite(limits) & (limits > 0)).all():
             raise SchemaError("loss, limits", "cannot be used", want="positive numbers")

@@ -247,7 +247,7 @@ def _column_norm(products: Sequence[KroneckerStrategy], bits: int) -> int:
 def _round_attribute(
     _: AttributeWorkload, given: AttributeStrategy, scale: int
 ) -> tuple[IntArray, AttributeStrategy]:
-    """Return integer rows with one column sum, at most the scale, and the rows divided by it."""
+    """Round rows to integers of equal column sum; return these, and the rows of L1 norm 1."""
     n = given.rows.shape[1]
     if len(given.rows) <= n:  # the identity or the total: integers already
         return np.asarray(given.rows.astype(np.int64)), given

@@ -184,7 +184,7 @@ def _spreads_of_union(strategy: UnionStrategy, most_values: int) -> list[Spread]
 
 
 def _distinct(columns: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Return distinct rows of columns float64[m] to 12 digits, and how often each occurs."""
+    """Round rows of columns float64[m] to 12 digits; return the distinct ones and their counts."""
     rows = np.column_stack(columns)
     scale = max(float(np.abs(rows).max()), 1e-300)
     _, first, counts = np.unique(

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from das.arrays import FloatArray, IntArray
-from das.errors import SchemaError
+from das.arrays import FloatArray, IntArray, read_only
+from das.errors import SchemaError, require_distinct
 from das.workload.attribute_sets import AttributeSets, append_one
 
 _IN_ROW_SPACE = 1e-9  # largest residual of the ones vector; default, not measured
@@ -55,23 +55,21 @@ class AttributeWorkload:
     given: FloatArray | None = None
 
     def __post_init__(self) -> None:
+        where = f"workload of {self.name}"
         object.__setattr__(self, "kind", BaseKind(self.kind))
         if self.size < 2:
             raise SchemaError(
-                f"workload of {self.name}",
+                where,
                 "needs at least two levels",
                 got=self.size,
                 remedy="leave the attribute out: one level needs no plan",
             )
         if (self.kind is BaseKind.GIVEN) != (self.given is not None):
-            raise SchemaError(
-                f"workload of {self.name}", "needs a matrix if, and only if, its kind is given"
-            )
+            raise SchemaError(where, "needs a matrix if, and only if, its kind is given")
         if self.given is not None:
-            matrix = np.array(self.given, np.float64, order="C")
-            matrix.flags.writeable = False
+            matrix = read_only(self.given)
             object.__setattr__(self, "given", matrix)
-            _check_given(self.name, matrix, self.size)
+            _check_given(where, matrix, self.size)
 
     @classmethod
     def identity(cls, name: str, size: int) -> AttributeWorkload:
@@ -168,8 +166,7 @@ class AttributeWorkload:
         return np.asarray(squares[last + 1] + squares[first] - 2 * padded[first, last + 1])
 
 
-def _check_given(name: str, matrix: FloatArray, size: int) -> None:
-    where = f"workload of {name}"
+def _check_given(where: str, matrix: FloatArray, size: int) -> None:
     if matrix.ndim != 2 or matrix.shape[1] != size:
         raise SchemaError(
             where, "has a matrix of the wrong shape", got=matrix.shape, want=f"(m, {size})"
@@ -196,16 +193,11 @@ def positions_of(attributes: Sequence[AttributeWorkload], names: Sequence[str]) 
       SchemaError: A name is not that of an attribute, or occurs twice.
     """
     index = {attribute.name: i for i, attribute in enumerate(attributes)}
+    where, known = f"marginal {list(names)}", f"some of {list(index)}"
     unknown = [name for name in names if name not in index]
     if unknown:
-        raise SchemaError(
-            f"marginal {list(names)}",
-            "names an unknown attribute",
-            got=unknown,
-            want=f"some of {list(index)}",
-        )
-    if len(set(names)) != len(names):
-        raise SchemaError(f"marginal {list(names)}", "names an attribute twice")
+        raise SchemaError(where, "names an unknown attribute", got=unknown, want=known)
+    require_distinct(names, SchemaError, where, "names an attribute twice")
     return [index[name] for name in names]
 
 
@@ -251,13 +243,10 @@ class Workload:
 
     def __post_init__(self) -> None:
         names = [attribute.name for attribute in self.attributes]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SchemaError("workload", "names an attribute twice", got=twice)
+        require_distinct(names, SchemaError, "workload", "names an attribute twice")
         if self.marginals.size == 0:
             raise SchemaError("workload", "has no marginals")
-        weights = np.array(self.weights, np.float64)
-        weights.flags.writeable = False
+        weights = read_only(self.weights)
         object.__setattr__(self, "weights", weights)
         if (
             weights.shape != (self.marginals.size,)
@@ -278,7 +267,10 @@ class Workload:
         weighting: Weighting = Weighting.CELL_SIZE,
         most_answers: float = math.inf,
     ) -> Workload:
-        """Select all marginals of the given orders, such as [2], up to a number of answers."""
+        """Select all marginals on as many attributes as `orders` lists, such as [1, 2].
+
+        Marginals with more than `most_answers` answers are left out.
+        """
         if not 0 <= max(orders) <= len(attributes):
             raise SchemaError(
                 "workload",
@@ -296,7 +288,8 @@ class Workload:
         while by_order and not len(by_order[-1]):
             by_order.pop()
         sets = AttributeSets(len(attributes), tuple(by_order))
-        return cls._from_sets(attributes, sets, weighting)
+        weights = sets.product(_weight_factors(attributes, weighting))
+        return cls(tuple(attributes), sets, weights, weighting)
 
     @classmethod
     def of_marginals(
@@ -318,7 +311,8 @@ class Workload:
         if sets.size != len(rows):
             raise SchemaError("workload", "lists a marginal twice")
         if isinstance(weights, Weighting):
-            return cls._from_sets(attributes, sets, weights)
+            scheme = sets.product(_weight_factors(attributes, weights))
+            return cls(tuple(attributes), sets, scheme, weights)
         if len(weights) != len(rows):
             raise SchemaError(
                 "workload", "needs a weight per marginal", got=len(weights), want=len(rows)
@@ -327,13 +321,6 @@ class Workload:
         for row, weight in zip(rows, weights, strict=True):
             flat[sets.positions(row)] = weight
         return cls(tuple(attributes), sets, flat)
-
-    @classmethod
-    def _from_sets(
-        cls, attributes: Sequence[AttributeWorkload], sets: AttributeSets, weighting: Weighting
-    ) -> Workload:
-        weights = sets.product(_weight_factors(attributes, weighting))
-        return cls(tuple(attributes), sets, weights, weighting)
 
     @property
     def is_plain(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
@@ -74,7 +74,6 @@ class _Rows:
     path: Place
     content: bytes
     columns: tuple[pa.ChunkedArray, ...]  # of text
-    delimiter: str
     skipped: int = 0
 
     def __len__(self) -> int:
@@ -91,10 +90,6 @@ class _Rows:
 
     def where(self, row: int) -> str:
         return f"{self.path}, row {self.line(row)}"
-
-    def without_first(self) -> _Rows:
-        rest = tuple(column.slice(1) for column in self.columns)
-        return _Rows(self.path, self.content, rest, self.delimiter, self.skipped + 1)
 
 
 def read_areas(path: Place, leaves: Geocodes, leaf: str, column: str | None = None) -> AreaFile:
@@ -113,10 +108,11 @@ def read_areas(path: Place, leaves: Geocodes, leaf: str, column: str | None = No
     known = _Leaves(leaves, leaf)
     rows = _rows(path, known)
     codes = _code_column(rows, known)
-    headed = [field[0].as_py() for field in rows.columns]
-    rest = _without_header(rows, codes, known)
-    names = headed if rest is not rows else None
-    return _assigned(rest, _area_column(rest, codes, names, column), codes, known)
+    names = None
+    if _has_header(rows.columns[codes], known):
+        names = [field[0].as_py() for field in rows.columns]
+        rows = replace(rows, columns=tuple(field.slice(1) for field in rows.columns), skipped=1)
+    return _assigned(rows, _area_column(rows, codes, names, column), codes, known)
 
 
 def _rows(path: Place, known: _Leaves) -> _Rows:
@@ -182,7 +178,7 @@ def _parse(path: Place, content: bytes, delimiter: str, width: int) -> _Rows:
     except pa.ArrowInvalid as error:
         raise InputError(str(path), "is not CSV", got=str(error)) from None
     columns = tuple(pc.utf8_trim_whitespace(column) for column in table.columns)
-    rows = _Rows(path, content, columns, delimiter)
+    rows = _Rows(path, content, columns)
     if odd:
         is_first = len(odd) > len(table)  # the first row is the odd one
         row, sizes = odd[0], (odd[0].actual_columns, odd[0].expected_columns)
@@ -205,28 +201,24 @@ def _code_column(rows: _Rows, known: _Leaves) -> int:
         return fits.index(max(fits))
     example = known.codes[0].decode() if len(known.codes) else ""
     filled = [field.zfill(len(example)) for head in heads for field in head if field.isalnum()]
-    last = len(rows) - 1
+    remedy = "programs that read geocodes as numbers drop leading zeros: write them as text"
     raise InputError(
-        rows.where(last),
+        rows.where(len(rows) - 1),
         f"holds no geocode of the geolevel {known.level}, as no other row does",
-        got=", ".join(column[last].as_py() for column in rows.columns),
+        got=", ".join(column[-1].as_py() for column in rows.columns),
         want=f"geocodes such as {example}",
-        remedy="programs that read geocodes as numbers drop leading zeros: write them as text"
-        if known.known(filled)
-        else None,
+        remedy=remedy if known.known(filled) else None,
     )
 
 
-def _without_header(rows: _Rows, column: int, known: _Leaves) -> _Rows:
-    """Return the rows without the header line, if there is one."""
-    code = rows.columns[column][0].as_py()
-    if known.known([code]) or len(rows) == 1:
-        return rows
-    texts = known.texts
-    is_numeric = bool(pc.all(pc.utf8_is_digit(texts)).as_py())
-    has_length = pc.any(pc.equal(pc.utf8_length(texts), len(code))).as_py()
-    is_code = has_length and (code.isdecimal() or not is_numeric)
-    return rows if is_code else rows.without_first()
+def _has_header(codes: pa.ChunkedArray, known: _Leaves) -> bool:
+    """Return whether the first entry of the column of geocodes is a heading."""
+    code = codes[0].as_py()
+    if known.known([code]) or len(codes) == 1:
+        return False
+    is_numeric = bool(pc.all(pc.utf8_is_digit(known.texts)).as_py())
+    has_length = pc.any(pc.equal(pc.utf8_length(known.texts), len(code))).as_py()
+    return not (has_length and (code.isdecimal() or not is_numeric))
 
 
 def _area_column(

@@ -48,8 +48,9 @@ MOST_ROWS = 4_000_000
 MOST_PRINTED = 200_000
 """Printed rows; 197 thousand took 0.7 GB and 39 core seconds."""
 _LEAVES = 100_000  # whose counts are held at once; default, not measured
-_TEXTS = ("area", "table", "label")
-_WHOLE = ("count", "count_lower", "count_upper")  # all other columns hold floating-point numbers
+# All other columns hold floating-point numbers.
+_KINDS = dict.fromkeys(("area", "table", "label"), pa.string())
+_KINDS |= dict.fromkeys(("count", "count_lower", "count_upper"), pa.int64())
 _OF_COUNTS = ("count_lower", "count_upper", "count_bias", "count_standard_deviation")
 _OF_ESTIMATES = ("estimate", "standard_error", "estimate_lower", "estimate_upper")
 
@@ -84,10 +85,10 @@ class AreaTables:
 
     def summary(self) -> dict[str, Any]:
         """Return everything except the rows as JSON."""
-        summary = vars(self) | {"notes": [*self.notes]}
-        summary["total_deviation_percent"] = self.total_deviation_percent
+        summary = {"areas": len(self.table.column("area").unique()), **vars(self)}
         del summary["table"]
-        return {"areas": len(self.table.column("area").unique()), **summary}
+        percent = self.total_deviation_percent
+        return {**summary, "notes": [*self.notes], "total_deviation_percent": percent}
 
 
 def name_areas(resolved: Resolved, request: AreasRequest) -> AreaFile:
@@ -146,27 +147,23 @@ def tabulate_areas(
         )
     estimates = EstimateLayout.of(release)
     leaf, *above = reversed(plan.spine.levels)
-    verify_datasets(
-        release,
-        [
-            *map(release.geography, plan.spine.levels),
-            *(
-                folder(leaf)
-                for folder in (release.counts, release.measurements, release.invariants)
-            ),
-            *map(estimates.whole, above),
-        ],
-    )
+    used = [*map(release.geography, plan.spine.levels), *map(estimates.whole, above)]
+    used += [release.counts(leaf), release.measurements(leaf), release.invariants(leaf)]
+    verify_datasets(release, used)
     known = NamedGeounits(plan, release)
     areas = {name: known.on_spine(codes) for name, codes in named.areas.items()}
     members = _Members.of(areas)
     members.refuse_unknown(release, plan)
-    counted = Dataset.open(release.counts(leaf))
-    areas_counted = members.add_up(counted, plan.schema.size)
+    areas_counted = members.add_up(Dataset.open(release.counts(leaf)), plan.schema.size)
     released = [query.answer(areas_counted) for query in queries]
     kept = kept_leaves(resolved)
-    columns = _identity(queries, [*areas])
-    columns["count"] = _column(released)
+    named_areas = [np.repeat(np.array([*areas], object), query.size) for query in queries]
+    columns: dict[str, Any] = {
+        "area": np.concatenate(named_areas),
+        "table": np.repeat([query.name for query in queries], [*map(len, named_areas)]),
+        "label": [label for query in queries for label in query.labels() * len(areas)],
+        "count": _column(released),
+    }
     if len(kept) > 1:
         drawn = [members.add_up(leaves, plan.schema.size) for leaves in kept]
         replicated = [[query.answer(counts) for query in queries] for counts in drawn]
@@ -176,10 +173,8 @@ def tabulate_areas(
     totals = released[0][:, 0]
     ideal = float(totals.sum() / len(totals)) if ideal is None else ideal
     columns |= _of_totals(totals, ideal, len(columns["count"]))
-    kinds = dict.fromkeys(columns, pa.float64()) | dict.fromkeys(_TEXTS, pa.string())
-    kinds |= {name: pa.int64() for name in _WHOLE if name in columns}
-    arrays = [pa.array(column) for column in columns.values()]
-    table = pa.table(arrays, schema=pa.schema([*kinds.items()]))
+    kinds = [(name, _KINDS.get(name, pa.float64())) for name in columns]
+    table = pa.table([*map(pa.array, columns.values())], schema=pa.schema(kinds))
     deviation = int(totals.max() - totals.min())
     replicates = len(kept) if len(kept) > 1 else 0
     return AreaTables(table, confidence, replicates, ideal, deviation, tuple(named.notes))
@@ -254,17 +249,6 @@ def _column(answers: Sequence[Any]) -> Any:  # noqa: ANN401 - numbers of any kin
     return np.concatenate([values.ravel() for values in answers])
 
 
-def _identity(queries: Sequence[Query], names: Sequence[str]) -> dict[str, Any]:
-    areas = [np.repeat(np.array(names, object), query.size) for query in queries]
-    return {
-        "area": np.concatenate(areas),
-        "table": np.repeat(
-            [query.name for query in queries], [len(names_of) for names_of in areas]
-        ),
-        "label": [label for query in queries for label in query.labels() * len(names)],
-    }
-
-
 def _of_counts(
     queries: Sequence[Query],
     released: Sequence[IntArray],
@@ -306,22 +290,19 @@ def _of_estimates(
                 errors[index][row] = np.sqrt(estimator.coordinates.variances(query, matrices)[0])
     factor = normal_factor(confidence)
     intervals = [central_intervals(v, e, factor) for v, e in zip(values, errors, strict=True)]
-    numbers = (
-        values,
-        errors,
-        [ends.lower for ends in intervals],
-        [ends.upper for ends in intervals],
-    )
+    lower, upper = [ends.lower for ends in intervals], [ends.upper for ends in intervals]
+    numbers = (values, errors, lower, upper)
     columns = (pa.array(_column(each), from_pandas=True) for each in numbers)
     return dict(zip(_OF_ESTIMATES, columns, strict=True))
 
 
-def _of_totals(totals: IntArray, ideal: float, rows: int) -> dict[str, Any]:
+def _of_totals(totals: IntArray, ideal: float, rows: int) -> dict[str, pa.Array]:
     """Compute deviations of totals, the first rows, from the ideal area; null in other rows."""
-    deviations = totals - ideal
-    rest = [None] * (rows - len(totals))
-    percent = (100 * deviations / ideal).tolist() if ideal else [None] * len(deviations)
-    return {"deviation": [*deviations.tolist(), *rest], "deviation_percent": [*percent, *rest]}
+    deviations = np.full(rows, np.nan)
+    deviations[: len(totals)] = totals - ideal
+    percents = 100 * deviations / ideal if ideal else np.full(rows, np.nan)
+    columns = {"deviation": deviations, "deviation_percent": percents}
+    return {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
 
 
 def kept_leaves(resolved: Resolved) -> list[Dataset]:
@@ -343,7 +324,7 @@ def print_areas(tables: AreaTables, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**summary, "rows": tables.table.to_pylist()}))
         return
-    percent = summary["total_deviation_percent"]
+    percent = tables.total_deviation_percent
     shown = "" if percent is None else f", {percent:.2f} % of it"
     typer.echo(
         f"{summary['areas']} areas; ideal {tables.ideal:,.1f}; total deviation "

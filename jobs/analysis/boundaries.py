@@ -91,28 +91,26 @@ def join_boundaries(
     document = read_features(path)
     features: list[dict[str, Any]] = document["features"]
     named = [_named(feature, field) for feature in features]
-    if not any(name is not None for name in named):
+    if all(name is None for name in named):
         known = sorted({key for feature in features for key in (feature.get("properties") or {})})
         raise InputError(
             str(path), "has no feature with the property", got=field, want=f"one of {known}"
         )
     if not set(named) & {*numbers}:
+        texts = [name for name in named if name is not None]
+        lost_zeros = {name.lstrip("0") for name in texts} & {name.lstrip("0") for name in numbers}
+        remedy = "programs that read codes as numbers drop leading zeros: keep them as text"
         raise InputError(
             f"{path}, property {field}",
             "names no area that has numbers",
-            got=_examples([name for name in named if name is not None]),
+            got=_examples(texts),
             want=f"areas such as {_examples([*numbers])}",
-            remedy="programs that read codes as numbers drop leading zeros: keep them as text"
-            if _without_zeros(named, numbers)
-            else None,
+            remedy=remedy if lost_zeros else None,
         )
-    joined = [
-        {
-            **feature,
-            "properties": {**(feature.get("properties") or {}), **numbers.get(name or "", {})},
-        }
-        for feature, name in zip(features, named, strict=True)
-    ]
+    joined = []
+    for feature, name in zip(features, named, strict=True):
+        properties = {**(feature.get("properties") or {}), **numbers.get(name or "", {})}
+        joined.append({**feature, "properties": properties})
     return {**document, "features": joined}, (*_notes(field, named, numbers),)
 
 
@@ -130,17 +128,17 @@ def read_features(path: Path) -> dict[str, Any]:
         raise InputError(str(path), "is not JSON", got=error) from None
     is_collection = isinstance(document, dict) and document.get("type") == "FeatureCollection"
     features = document.get("features") if is_collection else None
-    if not isinstance(features, list) or not features or not all(map(_is_feature, features)):
+    are_features = isinstance(features, list) and all(
+        isinstance(entry, dict) and isinstance(entry.get("properties"), dict | None)
+        for entry in features
+    )
+    if not features or not are_features:
         raise InputError(
             str(path),
             "is no GeoJSON with features",
             want='{"type": "FeatureCollection", "features": [...]}',
         )
     return {**document}
-
-
-def _is_feature(entry: object) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("properties"), dict | None)
 
 
 def _named(feature: Mapping[str, Any], field: str) -> str | None:
@@ -151,11 +149,6 @@ def _named(feature: Mapping[str, Any], field: str) -> str | None:
     if value is None or isinstance(value, bool | list | dict):
         return None
     return str(value).strip()
-
-
-def _without_zeros(named: Sequence[str | None], numbers: Mapping[str, object]) -> bool:
-    bare = {name.lstrip("0") for name in numbers}
-    return any(name is not None and name.lstrip("0") in bare for name in named)
 
 
 def _notes(field: str, named: Sequence[str | None], numbers: Mapping[str, object]) -> list[str]:

@@ -35,19 +35,17 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 
 Areas = Mapping[str, Sequence[str] | Geocodes]
 
+_NUMBERS = ("estimate", "standard_error", "lower", "upper")
+_IDENTITY = dict.fromkeys(("area", "query", "label"), pa.string())
 _ROWS = pa.schema(
-    [
-        *((name, pa.string()) for name in ("area", "query", "label")),
-        *((name, pa.float64()) for name in ("estimate", "standard_error", "lower", "upper")),
-        ("confidence", pa.float64()),
-        *((name, pa.bool_()) for name in ("simultaneous", "positive")),
-    ]
+    _IDENTITY
+    | dict.fromkeys((*_NUMBERS, "confidence"), pa.float64())
+    | dict.fromkeys(("simultaneous", "positive"), pa.bool_())
 )
 _COVARIANCES = pa.schema(
-    [
-        *((name, pa.string()) for name in ("area", "query", "label", "other_query", "other_label")),
-        *((name, pa.float64()) for name in ("covariance", "correlation")),
-    ]
+    _IDENTITY
+    | dict.fromkeys(("other_query", "other_label"), pa.string())
+    | dict.fromkeys(("covariance", "correlation"), pa.float64())
 )
 _ANY_CONFIDENCE = 0.9  # covariances do not depend on it
 
@@ -107,9 +105,8 @@ def estimate_areas(
         raise ConfigError(
             f"estimate, query {parsed.name}", "can have negative answers", want="no --positive"
         )
-    estimator = AreaEstimator(
-        LevelEstimator(plan, release, (parsed,), settings.confidence), (parsed,)
-    )
+    levels = LevelEstimator(plan, release, (parsed,), settings.confidence)
+    estimator = AreaEstimator(levels, (parsed,))
     return pa.concat_tables(
         area_rows(estimator.coordinates, parsed, area, moments, settings)
         for area, moments in _moments(estimator, areas, geounits)
@@ -171,11 +168,7 @@ def _moments(
 
 
 def area_rows(
-    coordinates: Coordinates,
-    query: Query,
-    area: str,
-    moments: Moments,
-    settings: IntervalSettings,
+    coordinates: Coordinates, query: Query, area: str, moments: Moments, settings: IntervalSettings
 ) -> pa.Table:
     """Return the rows of one area: estimate, standard error and interval of every answer."""
     estimates = coordinates.answer(query, moments.values)
@@ -204,21 +197,14 @@ def print_estimates(table: pa.Table, *, as_json: bool) -> None:
     rows = printable(rows)
     if table.schema.equals(_COVARIANCES):
         titles = ("area", "answer", "other answer", "covariance", "correlation")
-        print_rows(titles, map(_covariance_cells, rows))
+        cells = []
+        for row in rows:
+            answers = [f"{row[f'{of}query']}: {row[f'{of}label']}" for of in ("", "other_")]
+            ratio = "exact" if row["correlation"] is None else f"{row['correlation']:+.3f}"
+            cells.append([row["area"], *answers, f"{row['covariance']:,.1f}", ratio])
+        print_rows(titles, cells)
         return
-    numbers = ("estimate", "standard_error", "lower", "upper")
     cells = [
-        [row["area"], row["label"], *(f"{row[name]:,.1f}" for name in numbers)] for row in rows
+        [row["area"], row["label"], *(f"{row[name]:,.1f}" for name in _NUMBERS)] for row in rows
     ]
-    print_rows(("area", "answer", *(name.replace("_", " ") for name in numbers)), cells)
-
-
-def _covariance_cells(row: Mapping[str, Any]) -> list[str]:
-    ratio = row["correlation"]
-    return [
-        row["area"],
-        f"{row['query']}: {row['label']}",
-        f"{row['other_query']}: {row['other_label']}",
-        f"{row['covariance']:,.1f}",
-        "exact" if ratio is None else f"{ratio:+.3f}",
-    ]
+    print_rows(("area", "answer", *(name.replace("_", " ") for name in _NUMBERS)), cells)

@@ -26,12 +26,7 @@ from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.report.explore import (
-    Embedding,
-    pack_arrays,
-    pack_text,
-    write_explore_page,
-)
+from jobs.pipeline.report.explore import Embedding, pack_arrays, pack_text, write_explore_page
 from jobs.pipeline.storage.columns import flattened, texts
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.estimates import read_tables
@@ -79,7 +74,7 @@ def explore(
     if request.boundaries is not None:
         joined = _joined(request.boundaries, request, geounits)
     room = Embedding(int(request.megabytes * _MEGABYTE) - _FRAME)
-    page = _Page(product, geounits, room, errors)
+    page = _Page(product.plan, product.release, geounits, room, errors)
     levels = page.add_geolevels(joined.names)
     drawn = page.map(joined, [level["name"] for level in levels])
     tables = page.tables(levels, queries)
@@ -161,76 +156,51 @@ class _Geounits:
         return cls(stored, named[order], order, digits)
 
 
+@dataclass(eq=False)
 class _Page:
     """Contents of the page, added while there is room.
 
-    Args:
-      product: The product to show.
+    Attributes:
+      plan: Plan of the product to show.
+      release: Release of this product.
       geounits: Requested geolevels with their geounits.
       room: Packed blocks of the page.
       errors: True errors, as in `explore`.
-
-    Attributes:
       notes: Notes on everything left out.
       confidence: Confidence level of the intervals of estimates.
     """
 
-    def __init__(
-        self,
-        product: Product,
-        geounits: Mapping[str, _Geounits],
-        room: Embedding,
-        errors: Errors | None,
-    ) -> None:
-        self.plan, self.release, self.geounits = product.plan, product.release, geounits
-        self.room, self.errors = room, errors
-        self.notes: list[str] = []
-        self.confidence = 0.9
-        digest = digest_of(self.release.manifest)
-        self._has_intervals = {
-            path.parent.name.removeprefix("level=")
-            for path in IntervalLayout.of(self.release).root.glob("level=*/_manifest.json")
-            if Dataset.open(path.parent).facts.get("manifest") == digest
-        }
+    plan: Plan
+    release: ReleaseLayout
+    geounits: Mapping[str, _Geounits]
+    room: Embedding
+    errors: Errors | None
+    notes: list[str] = field(default_factory=list)
+    confidence: float = 0.9
 
     def add_geolevels(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
         """Add the geolevels with codes and names of their geounits."""
         geolevels: list[dict[str, Any]] = []
         for level, geounits in self.geounits.items():
-            names_of = self._names(level, geounits)
-            named = [
-                names.get(code, name) for code, name in zip(geounits.named, names_of, strict=True)
-            ]
-            text = "\n".join(geounits.named)
+            table, codes = read_geography(self.release, level), geounits.named
+            named = [names.get(code, "") for code in codes]
+            if "name" in table.column_names:
+                released = texts(table, "name")[geounits.order]
+                named = [names.get(code, n) for code, n in zip(codes, released, strict=True)]
+            text = "\n".join(codes)
             if any(named):
                 text += "\x00" + "\n".join(name.replace("\n", " ") for name in named)
             block = self.room.add(pack_text(text))
             if block is None:
                 self._leave_out(f"{level}, which has {len(geounits.named):,} geounits")
                 continue
-            geolevels.append(
-                {
-                    "name": level,
-                    "size": len(geounits.named),
-                    "digits": geounits.digits,
-                    "above": _above(self.plan, level, [above["name"] for above in geolevels]),
-                    "places": block,
-                }
-            )
+            above = _above(self.plan, level, [above["name"] for above in geolevels])
+            sizes = {"size": len(codes), "digits": geounits.digits}
+            geolevels.append({"name": level, **sizes, "above": above, "places": block})
         if not geolevels:
-            raise ConfigError(
-                "explore --megabytes",
-                "leaves no room for any geolevel",
-                got=next(iter(self.geounits)),
-            )
+            what, first = "leaves no room for any geolevel", next(iter(self.geounits))
+            raise ConfigError("explore --megabytes", what, got=first)
         return geolevels
-
-    def _names(self, level: str, geounits: _Geounits) -> list[str]:
-        """Return the names of the geounits of a geolevel in the release; "" without names."""
-        table = read_geography(self.release, level)
-        if "name" not in table.column_names:
-            return [""] * len(geounits.stored)
-        return [*texts(table, "name")[geounits.order]]
 
     def tables(
         self, levels: Sequence[Mapping[str, Any]], queries: Sequence[Query]
@@ -241,15 +211,14 @@ class _Page:
         pairs.sort(key=lambda pair: len(self.geounits[pair[0]].stored) * pair[1].size)
         blocks: dict[str, Any] = {}
         for level, query in pairs:
-            packed = None
             if len(self.geounits[level].stored) * query.size <= _MOST_ANSWERS:
                 packed = pack_arrays(self._answers(level, query))
-            block = None if packed is None else self.room.add(packed)
-            if packed is None or block is None:
-                self._leave_out(f"{query.name} of every {level}")
-                continue
-            key = f"{n_levels[level]}/{queries.index(query)}"
-            blocks[key] = {"place": block, "arrays": packed.arrays}
+                block = self.room.add(packed)
+                if block is not None:
+                    key = f"{n_levels[level]}/{queries.index(query)}"
+                    blocks[key] = {"place": block, "arrays": packed.arrays}
+                    continue
+            self._leave_out(f"{query.name} of every {level}")
         return blocks
 
     def _answers(self, level: str, query: Query) -> dict[str, IntArray]:
@@ -271,8 +240,10 @@ class _Page:
                 tenths = np.rint(estimates * _TENTHS).astype(np.int64)
                 arrays["estimate"] = tenths - _TENTHS * counts
                 arrays["error"] = np.rint(errors * _HUNDREDTHS).astype(np.int64)
-        if level in self._has_intervals:
-            table = Dataset.open(IntervalLayout.of(self.release).tables(level)).read()
+        intervals = IntervalLayout.of(self.release).tables(level)
+        digest = digest_of(self.release.manifest)
+        if is_published(intervals) and Dataset.open(intervals).facts.get("manifest") == digest:
+            table = Dataset.open(intervals).read()
             if query.name in set(table.column("query").to_pylist()):
                 for name, sign in (("lower", -1), ("upper", 1)):
                     ends = _listed(table, query, counts.shape, name)

@@ -26,18 +26,11 @@ from jobs.analysis.nmf_constraints import (
     PERSONS_PER_FACILITY,
     TOTAL,
 )
-from jobs.analysis.nmf_files import (
-    ANSWERS,
-    CONSTRAINTS,
-    GEOLEVELS,
-    STATE,
-    SUFFIXES,
-    chain_ends,
-)
+from jobs.analysis.nmf_files import ANSWERS, CONSTRAINTS, GEOLEVELS, STATE, SUFFIXES, chain_ends
 from jobs.analysis.nmf_noise import NOISE
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.given import given_counts
+from jobs.pipeline.release.implied import given_counts
 from jobs.pipeline.storage.answers import read_answers, rows_about
 from jobs.pipeline.storage.columns import lists, repeated, texts, unpacked
 from jobs.pipeline.storage.dataset import Dataset
@@ -106,23 +99,16 @@ def _names(plan: Plan) -> dict[str, str]:
         )
     for level in plan.levels:
         if level.on_demand or plan.strategy.strata:
-            raise ConfigError(
-                "privacy.on_demand_queries" if level.on_demand else "privacy.allocation",
-                "leaves answers out, which the layout cannot express",
-            )
+            key = "privacy.on_demand_queries" if level.on_demand else "privacy.allocation"
+            raise ConfigError(key, "leaves answers out, which the layout cannot express")
         for noisy in plan.noise(level.index, level.index):
+            where, title = f"geolevel {level.name}, query {noisy.query.name}", noisy.mechanism.title
             if not isinstance(noisy.mechanism, NOISE):
-                raise ConfigError(
-                    f"geolevel {level.name}, query {noisy.query.name}",
-                    "has noise that the layout does not know",
-                    got=noisy.mechanism.title,
-                    want=NOISE.title,
-                )
+                what = "has noise that the layout does not know"
+                raise ConfigError(where, what, got=title, want=NOISE.title)
             if not (noisy.query.is_partition and noisy.query.is_listed):
-                raise ConfigError(
-                    f"geolevel {level.name}, query {noisy.query.name}",
-                    "is no marginal of attributes and recodes, as in the layout",
-                )
+                what = "is no marginal of attributes and recodes, as in the layout"
+                raise ConfigError(where, what)
     return {name: known[name] for name in plan.spine.levels}
 
 
@@ -132,9 +118,8 @@ def _refuse_unknown(plan: Plan) -> None:
     Raises:
       ConfigError: An invariant has no constraint.
     """
-    unknown = [
-        invariant.query.name for invariant in plan.invariants if invariant.query.name != "total"
-    ]
+    names = [invariant.query.name for invariant in plan.invariants]
+    unknown = [name for name in names if name != "total"]
     unknown += [row.name for row in plan.limits.rows]
     zeros, facilities = plan.limits.zeros, plan.limits.facilities
     if zeros is not None and not _are_nursing_minors(plan, zeros):
@@ -158,13 +143,12 @@ def _refuse_unknown(plan: Plan) -> None:
 
 
 def _are_nursing_minors(plan: Plan, zeros: StructuralZeros) -> bool:
+    shape = plan.schema.shape
     try:
-        minors = StructuralZeros(
-            plan.schema.shape, (levels_in(plan.schema, NURSING_MINORS, NURSING),)
-        )
+        minors = StructuralZeros(shape, (levels_in(plan.schema, NURSING_MINORS, NURSING),))
     except SchemaError:
         return False
-    both = StructuralZeros(plan.schema.shape, (*zeros.boxes, *minors.boxes))
+    both = StructuralZeros(shape, (*zeros.boxes, *minors.boxes))
     return len(zeros) == len(minors) == len(both)
 
 
@@ -194,16 +178,14 @@ class _Files:
         edges = np.flatnonzero(np.array(states[1:]) != np.array(states[:-1])) + 1
         for start, stop in pairwise([0, *edges.tolist(), len(codes)]):
             part = base / f"State={states[start]}" if states[start] else base
-            self._write(part / "part-0.parquet", table.slice(start, stop - start))
+            path = part / "part-0.parquet"
+            with writing(path):
+                if path not in self._open:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    writer = pq.ParquetWriter(path, table.schema, compression="zstd")
+                    self._open[path] = self.finishing.enter_context(writer)
+                self._open[path].write_table(table.slice(start, stop - start))
         self.rows[name] = self.rows.get(name, 0) + len(codes)
-
-    def _write(self, path: Path, table: pa.Table) -> None:
-        with writing(path):
-            if path not in self._open:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                writer = pq.ParquetWriter(path, table.schema, compression="zstd")
-                self._open[path] = self.finishing.enter_context(writer)
-            self._open[path].write_table(table)
 
 
 def _write_answers(
@@ -224,9 +206,8 @@ def _write_answers(
         for query_index, query in enumerate(level.queries):
             of_query = rows_about(table, query.name)
             if not np.array_equal(texts(of_query), codes[rows]):
-                raise OutputError(
-                    str(dataset.path), f"does not hold query {query.name} of every geounit"
-                )
+                what = f"does not hold query {query.name} of every geounit"
+                raise OutputError(str(dataset.path), what)
             answers = unpacked(of_query).reshape(len(rows), query.size)
             for end in np.unique(at[rows]).tolist():
                 noisy = plan.noise(level.index, end)[query_index]
@@ -240,22 +221,15 @@ def _write_answers(
 
 
 def _described(plan: Plan, query: Query, kind: str, name: str, rows: int) -> dict[str, pa.Array]:
-    """Return the columns that describe the query."""
-    texts_of = {"query_name": f"{name}{SUFFIXES[kind]}", **_axes(plan, query)}
+    """Return the columns that describe the query; for each attribute, how the query counts it."""
+    recodes = {recode.name: recode.attribute for recode in plan.schema.recodes}
+    terms = {recodes.get(term, term): term for term in query.name.split(" * ")}
+    other = "detailed" if query.name == "detailed" else "*"
+    texts_of = {"query_name": f"{name}{SUFFIXES[kind]}"}
+    texts_of |= {a.name: terms.get(a.name, other) for a in plan.schema.attributes}
     columns = {key: repeated(text, rows).cast(_TEXT) for key, text in texts_of.items()}
     columns["query_shape"] = lists(np.tile(np.array(query.shape, np.int32), (rows, 1)))
     return columns
-
-
-def _axes(plan: Plan, query: Query) -> dict[str, str]:
-    """Return for each attribute the attribute or recode by which a query counts it."""
-    recodes = {recode.name: recode.attribute for recode in plan.schema.recodes}
-    terms = query.name.split(" * ")
-    by = {recodes.get(term, term): term for term in terms}
-    names = [attribute.name for attribute in plan.schema.attributes]
-    if query.name == "detailed":
-        return dict.fromkeys(names, "detailed")
-    return {name: by.get(name, "*") for name in names}
 
 
 # --- constraints ---------------------------------------------------------------------------------

@@ -78,8 +78,8 @@ class NamedGeounits:
         Raises:
           InputError: The geounit does not exist, or the code names two geounits.
         """
-        geolevel, found = self._found(code, "estimate")
-        return None if geolevel in self.plan.off_spine else found
+        geolevel, stored = self._stored(code, "estimate")
+        return None if geolevel in self.plan.off_spine else stored
 
     def leaves_of(self, code: str, command: str = "estimate") -> Geocodes:
         """Return bytes[n], the named geocodes of the leaves of a geounit, ascending.
@@ -87,19 +87,25 @@ class NamedGeounits:
         Raises:
           InputError: The geounit does not exist, or the code names two geounits.
         """
-        geolevel, found = self._found(code, command)
+        geolevel, stored = self._stored(code, command)
         known, codes = self._leaves
         if geolevel == self.plan.levels[0].name:
             return known
         if self.plan.census is None or geolevel in self.plan.off_spine:
-            ends = np.searchsorted(known, [found.encode(), found.encode() + b"\x7f"])
-            return known[ends[0] : ends[1]]
-        return known[np.char.startswith(codes, found.encode())]
+            first, last = np.searchsorted(known, [stored.encode(), stored.encode() + b"\x7f"])
+            return known[first:last]
+        return known[np.char.startswith(codes, stored.encode())]
 
-    def _found(self, code: str, command: str) -> tuple[str, str]:
+    def _stored(self, code: str, command: str) -> tuple[str, str]:
         """Return the geolevel of a geounit, and its geocode there."""
-        rows = ((name, self._code_at(name, code)) for name in self.plan.geolevels)
-        matches = [(name, stored) for name, stored in rows if stored is not None]
+        low, high = code, code
+        if self.plan.census is not None:  # both geocodes have the same first digits
+            low = code[: self.plan.shared_digits]
+            high = low + LAST
+        matches = []
+        for name in self.plan.geolevels:
+            codes, named = read_both_geocodes(self.release, name, low, high)
+            matches += [(name, str(stored)) for stored in codes[named == code][:1]]
         if not matches:
             raise InputError(command, "has no such geounit", got=code)
         if len(matches) > 1:
@@ -108,13 +114,3 @@ class NamedGeounits:
                 command, "names two geounits, of different geolevels", got=code, want=geolevels
             )
         return matches[0]
-
-    def _code_at(self, geolevel: str, code: str) -> str | None:
-        """Return the stored geocode of a named geounit at a geolevel; None if it does not exist."""
-        low, high = code, code
-        if self.plan.census is not None:  # both geocodes have the same first digits
-            low = code[: self.plan.shared_digits]
-            high = low + LAST
-        codes, named = read_both_geocodes(self.release, geolevel, low, high)
-        matches = codes[named == code]
-        return str(matches[0]) if len(matches) else None

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,8 +71,7 @@ from jobs.pipeline.folder.identity import claim_as, owner_of
 from jobs.pipeline.folder.lock import only_driver
 from jobs.pipeline.folder.roots import make_roots
 from jobs.pipeline.plan import Level, Plan, planned_ledger
-from jobs.pipeline.release.given import publish_given_counts
-from jobs.pipeline.release.implied import publish_implied
+from jobs.pipeline.release.implied import publish_given_counts, publish_implied
 from jobs.pipeline.storage import answers as stored
 from jobs.pipeline.storage.dataset import PartWriter, dataset_digest, publish
 from jobs.pipeline.storage.files import drafted
@@ -111,7 +109,7 @@ def read_nmf(request: NmfImport, reporter: Reporter) -> Path:
         )
     with drafted(folder) as draft:
         with reporter.line("index", str(request.nmf)):
-            files = _Found.read(request)
+            files = _Source.read(request)
         with reporter.line("index", "noise and constraints"):
             chains, stated = _noise(request, files)
             exact = read_exact(files.schema, files.lattice, files.levels, request.leave_out)
@@ -131,7 +129,7 @@ def read_nmf(request: NmfImport, reporter: Reporter) -> Path:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Source:
     """Noisy measurement files with their schema and geounits.
 
     Attributes:
@@ -149,22 +147,21 @@ class _Found:
     spans: Mapping[Path, tuple[str, str]]
 
     @classmethod
-    def read(cls, request: NmfImport) -> _Found:
+    def read(cls, request: NmfImport) -> _Source:
         levels = find_levels(request.nmf)
         first = next(path for level in levels for path in level.answers)
         schema, text = _schema(request, attribute_columns(first))
         spans: dict[Path, tuple[str, str]] = {}
         codes = {level.geolevel: _geocodes(level, spans) for level in levels}
-        digits = {name: _digits(name, found) for name, found in codes.items()}
+        digits = {name: _digits(name, of_level) for name, of_level in codes.items()}
         ordered = sorted(levels, key=lambda level: digits[level.geolevel])
         names = [level.geolevel for level in ordered]
         if request.root is not None:
             if request.root not in names:
-                raise InputError(
-                    "--root", "is no geolevel of the files", got=request.root, want=names
-                )
-            ordered = ordered[names.index(request.root) :]
-            names = names[names.index(request.root) :]
+                what = "is no geolevel of the files"
+                raise InputError("--root", what, got=request.root, want=names)
+            first_level = names.index(request.root)
+            ordered, names = ordered[first_level:], names[first_level:]
         try:
             spine = Spine(tuple(names), tuple(digits[name] for name in names))
             lattice = Lattice.from_leaves(spine, codes[names[-1]])
@@ -178,33 +175,29 @@ class _Found:
             ) from None
         for index, name in enumerate(names):
             if digits[name] and not np.isin(codes[name], lattice.codes[index]).all():
-                raise InputError(
-                    f"{request.nmf}, geolevel {name}",
-                    f"has geounits without a {names[-1]} below them",
-                )
+                what = f"has geounits without a {names[-1]} below them"
+                raise InputError(f"{request.nmf}, geolevel {name}", what)
         return cls(schema, text, tuple(ordered), lattice, spans)
 
 
 def _schema(request: NmfImport, attributes: Sequence[str]) -> tuple[Schema, str]:
     """Return the schema of the files, and the text of its file."""
-    given, known = request.schema, []
+    given, known, wanted = request.schema, [], list(attributes)
     ready = [content for name, content in ready_files().items() if name.parts[0] == "schema"]
     for content in ready if given is None else [given.read_bytes()]:
         with _as_file(content) as path:
             schema = load_schema(path if given is None else given)  # errors name the file
-        attribute_names = [attribute.name for attribute in schema.attributes]
-        if attribute_names == list(attributes):
+        names = [attribute.name for attribute in schema.attributes]
+        if names == wanted:
             return schema, content.decode()
-        known.append(attribute_names)
+        known.append(names)
     if given is not None:
-        where, want = f"schema {schema.name}", list(attributes)
-        raise SchemaError(
-            where, "has other attributes than the files", got=attribute_names, want=want
-        )
+        what = "has other attributes than the files"
+        raise SchemaError(f"schema {schema.name}", what, got=names, want=wanted)
     raise InputError(
         str(request.nmf),
         "has attributes that no ready schema has",
-        got=list(attributes),
+        got=wanted,
         want=f"one of {known}",
         remedy="give a schema with these attributes by --schema",
     )
@@ -237,25 +230,23 @@ def _digits(geolevel: str, codes: npt.NDArray[np.bytes_]) -> int:
         if len(codes) > 1:
             raise InputError("geolevel nation", "has several geounits", got=len(codes), want=1)
         return 0
-    lengths = np.unique(np.char.str_len(codes))
+    lengths = np.unique(np.char.str_len(codes)).tolist()
     if len(lengths) > 1:
-        raise InputError(
-            f"geolevel {geolevel}", "has geocodes of several lengths", got=lengths.tolist()
-        )
+        raise InputError(f"geolevel {geolevel}", "has geocodes of several lengths", got=lengths)
     return int(lengths[0])
 
 
 # --- noise ---------------------------------------------------------------------------------------
 
 
-def _noise(request: NmfImport, found: _Found) -> tuple[str, Stated]:
+def _noise(request: NmfImport, source: _Source) -> tuple[str, Stated]:
     """Find the allocation that matches all variances, and the shares that chains use."""
     noise: dict[Chain, dict[str, Variance]] = {}
-    for index in range(len(found.levels)):
-        _check_rows(request, found, index, noise)
-    levels = found.lattice.spine.levels
+    for index in range(len(source.levels)):
+        _check_rows(request, source, index, noise)
+    levels = source.lattice.spine.levels
     differences: list[tuple[Chain, str, float, float | None]] = []
-    for stated, strategy in _allocations(request, found, noise):
+    for stated, strategy in _allocations(request, source, noise):
         differences = []
         for chains in ("last", "first"):
             planned = replace(strategy, asks_last=chains == "last")
@@ -272,10 +263,10 @@ def _noise(request: NmfImport, found: _Found) -> tuple[str, Stated]:
 
 
 def _allocations(
-    request: NmfImport, found: _Found, noise: Mapping[Chain, Mapping[str, Variance]]
+    request: NmfImport, source: _Source, noise: Mapping[Chain, Mapping[str, Variance]]
 ) -> Iterator[tuple[Stated, Strategy]]:
     """Yield the given allocation; else published ones, then one derived from variances."""
-    schema, spine = found.schema, found.lattice.spine
+    schema, spine = source.schema, source.lattice.spine
     if request.allocation is not None and request.rho is not None:
         given = Stated(request.rho, request.allocation.read_text(encoding="utf-8"))
         yield given, load_allocation(request.allocation, schema, spine)
@@ -323,14 +314,14 @@ class _LevelRows:
             for begin in np.unique(begins[geounit[is_of_query]]).tolist():
                 some = is_of_query & (begins[geounit] == begin)
                 values = np.unique(rows.variances[some]).tolist()
-                found = {Variance(value, rows.is_single) for value in values}
-                self.variances.setdefault((name, begin), set()).update(found)
+                variances = {Variance(value, rows.is_single) for value in values}
+                self.variances.setdefault((name, begin), set()).update(variances)
                 stated = {rows.costs[cost] for cost in np.unique(rows.cost[some])}
                 self.costs.setdefault((name, begin), set()).update(stated)
 
 
 def _check_rows(
-    request: NmfImport, found: _Found, index: int, noise: dict[Chain, dict[str, Variance]]
+    request: NmfImport, source: _Source, index: int, noise: dict[Chain, dict[str, Variance]]
 ) -> None:
     """Check that every measured geounit answers each query once; add the variances to `noise`.
 
@@ -340,13 +331,13 @@ def _check_rows(
     Raises:
       InputError: A query is missing, repeated, or answered in a geounit that is not measured.
     """
-    lattice, level = found.lattice, found.levels[index]
+    lattice, level = source.lattice, source.levels[index]
     where = f"{request.nmf}, geolevel {level.geolevel}"
     is_measured, begins = lattice.n_children(index) != 1, chain_starts(lattice, index)
     read, parsed = _LevelRows(), dict[str, Query]()
     for path in level.answers:
         rows = read_index(path, ANSWERS)
-        parsed |= {name: _query(found.schema, where, name) for name in rows.names}
+        parsed |= {name: _query(source.schema, where, name) for name in rows.names}
         _check_shapes(where, rows, parsed)
         at = np.zeros(len(rows.codes), np.int64)  # the nation has one geounit, whatever its geocode
         if lattice.spine.digits[index]:
@@ -377,11 +368,7 @@ def _check_rows(
 
 
 def _check_times(
-    where: str,
-    query: str,
-    times: IntArray,
-    is_measured: BoolArray,
-    codes: npt.NDArray[np.bytes_],
+    where: str, query: str, times: IntArray, is_measured: BoolArray, codes: npt.NDArray[np.bytes_]
 ) -> None:
     """Check that a query is answered once in all measured geounits, and in no other."""
     twice, extra = times > 1, (times > 0) & ~is_measured
@@ -409,12 +396,8 @@ def _query(schema: Schema, where: str, name: str) -> Query:
     try:
         return parse_query(schema, name)
     except SchemaError as error:
-        raise InputError(
-            f"{where}, query {name}",
-            f"does not fit the schema: {error.what}",
-            got=error.got,
-            want=error.want,
-        ) from None
+        where, what = f"{where}, query {name}", f"does not fit the schema: {error.what}"
+        raise InputError(where, what, got=error.got, want=error.want) from None
 
 
 def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
@@ -431,41 +414,32 @@ def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
 
 
 def _write_inputs(
-    request: NmfImport, draft: Path, found: _Found, exact: Exact, stated: Stated, chains: str
+    request: NmfImport, draft: Path, source: _Source, exact: Exact, stated: Stated, chains: str
 ) -> None:
     """Write the run file and the files that it names."""
-    spine = found.lattice.spine
-    attributes = [attribute.name for attribute in found.schema.attributes]
-    pq.write_table(
-        pa.table({"geocode": found.lattice.codes[-1].astype(np.str_)}), draft / _GEOUNITS
-    )
+    spine = source.lattice.spine
+    attributes = [attribute.name for attribute in source.schema.attributes]
+    geounits = pa.table({"geocode": source.lattice.codes[-1].astype(np.str_)})
+    pq.write_table(geounits, draft / _GEOUNITS)
     if exact.facilities is not None:
         pq.write_table(exact.facilities, draft / FACILITIES)
-    (draft / _SCHEMA).write_text(found.schema_text, encoding="utf-8")
+    (draft / _SCHEMA).write_text(source.schema_text, encoding="utf-8")
     (draft / _ALLOCATION).write_text(stated.document, encoding="utf-8")
-    document: dict[str, Any] = {
+    nmf, digits = request.nmf.resolve(), zip(spine.levels, spine.digits, strict=True)
+    levels = [{"name": name, "digits": number} for name, number in digits]
+    product = {
+        "schema": _SCHEMA,
+        "data": {"input_format": "nmf", "path": str(nmf), "chains": chains},
+        "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
+        "invariants": exact.invariants,
+        "output": {"microdata": ["parquet"]},
+    }
+    name = request.product or ("units" if "h1" in attributes else "persons")
+    document = {
         "format": FORMAT,
-        "name": f"nmf {request.nmf.resolve().name}",
-        "geography": {
-            "levels": [
-                {"name": name, "digits": digits}
-                for name, digits in zip(spine.levels, spine.digits, strict=True)
-            ],
-            "geounits": {"path": _GEOUNITS},
-        },
-        "products": {
-            request.product or ("units" if "h1" in attributes else "persons"): {
-                "schema": _SCHEMA,
-                "data": {
-                    "input_format": "nmf",
-                    "path": str(request.nmf.resolve()),
-                    "chains": chains,
-                },
-                "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
-                "invariants": exact.invariants,
-                "output": {"microdata": ["parquet"]},
-            }
-        },
+        "name": f"nmf {nmf.name}",
+        "geography": {"levels": levels, "geounits": {"path": _GEOUNITS}},
+        "products": {name: product},
         "output": {"directory": "out"},
     }
     text = yaml.safe_dump(document, sort_keys=False, width=100)
@@ -474,7 +448,7 @@ def _write_inputs(
 
 
 def _write_release(
-    resolved: Resolved, found: _Found, exact: Exact, origin: Origin, reporter: Reporter
+    resolved: Resolved, source: _Source, exact: Exact, origin: Origin, reporter: Reporter
 ) -> None:
     """Write all files of a run that has measured."""
     product, roots = resolved.last, resolved.config.output.roots
@@ -483,24 +457,23 @@ def _write_release(
     with only_driver(roots.out):
         claim_as(owner_of(resolved))
         granted = {**plan.budget.exact(), "randomness": plan.randomness}
-        start_ledger(release.ledger, granted, planned_ledger(plan, found.lattice))
-        write_geography(found.lattice, release)
+        start_ledger(release.ledger, granted, planned_ledger(plan, source.lattice))
+        write_geography(source.lattice, release)
         with reporter.line("resolve_constraints", "invariants"):
-            _publish_exact(product, found, exact)
+            _publish_exact(product, source, exact)
         for level in plan.levels:
             with reporter.line("read", f"noisy answers of {level.name}", level.name):
-                _publish_answers(plan, level, release, found, origin)
-            record_measured(
-                release.ledger, level.name, dataset_digest(release.measurements(level.name))
-            )
+                _publish_answers(plan, level, release, source, origin)
+            digest = dataset_digest(release.measurements(level.name))
+            record_measured(release.ledger, level.name, digest)
         finalize_ledger(release.ledger)
 
 
-def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
+def _publish_exact(product: Product, source: _Source, exact: Exact) -> None:
     """Publish exact totals, given counts and implied bounds."""
     plan, release = product.plan, product.release
     for index, totals in enumerate(exact.totals):
-        level, codes = plan.levels[index], found.lattice.codes[index].astype(np.str_)
+        level, codes = plan.levels[index], source.lattice.codes[index].astype(np.str_)
         dataset = release.invariants(level.name)
         writer = PartWriter(dataset, stored.ANSWERS)
         for start in range(0, len(codes), _GEOUNITS_AT_ONCE):
@@ -513,31 +486,28 @@ def _publish_exact(product: Product, found: _Found, exact: Exact) -> None:
 
 
 def _publish_answers(
-    plan: Plan, level: Level, release: ReleaseLayout, found: _Found, origin: Origin
+    plan: Plan, level: Level, release: ReleaseLayout, source: _Source, origin: Origin
 ) -> None:
     """Publish the noisy answers of the geounits of a geolevel that are not only children."""
-    lattice, dataset = found.lattice, release.measurements(level.name)
+    lattice, dataset = source.lattice, release.measurements(level.name)
     measured = np.flatnonzero(~lattice.is_only_child[level.index])
     names = lattice.codes[level.index].astype(np.str_)
     ends, at = chain_ends(lattice, level.index)
-    noise = {end: plan.noise(level.index, int(end)) for end in np.unique(at[measured])}
+    noise = {end: plan.noise(level.index, end) for end in np.unique(at[measured]).tolist()}
     writer = PartWriter(dataset, stored.MEASUREMENTS)
     chunk = max(1, _CHUNK_NUMBERS // sum(query.size for query in level.queries))
     for start in range(0, len(measured), chunk):
         rows = measured[start : start + chunk]
-        read = {
-            int(end): _between(found, int(end), ends[rows][at[rows] == end])
-            for end in np.unique(at[rows])
-        }
+        codes, last = ends[rows], at[rows]
+        read = {end: _between(source, end, codes[last == end]) for end in np.unique(last).tolist()}
         tables = []
         for index, query in enumerate(level.queries):
             answers = np.zeros((len(rows), query.size), np.int64)
             for end, table in read.items():
-                is_at_end = at[rows] == end
-                answers[is_at_end] = _answers(found, end, table, query, ends[rows][is_at_end])
-            mechanisms: list[Mechanism] = [noise[end][index].mechanism for end in at[rows]]
+                answers[last == end] = _answers(source, end, table, query, codes[last == end])
+            drawn: list[Mechanism] = [noise[end][index].mechanism for end in last]
             tables.append(
-                stored.measurement_table(names[rows].tolist(), query.name, mechanisms, answers)
+                stored.measurement_table(names[rows].tolist(), query.name, drawn, answers)
             )
         writer.write_apart(tables)
     facts = {
@@ -553,30 +523,27 @@ def _publish_answers(
     publish(dataset, [writer.close()], facts)
 
 
-def _between(found: _Found, index: int, codes: ObjectArray) -> pa.Table:
+def _between(source: _Source, index: int, codes: ObjectArray) -> pa.Table:
     """Read the rows of a geolevel from the first to the last of some geounits, by geocode."""
-    files = found.levels[index].answers
-    if found.lattice.spine.digits[index] == 0:
+    files = source.levels[index].answers
+    if source.lattice.spine.digits[index] == 0:
         table = read_values(files)
         return table.set_column(0, "geocode", pa.array([ROOT_CODE] * len(table), pa.string()))
     low, high = str(codes.min()), str(codes.max())
-    spans = {path: found.spans[path] for path in files if path in found.spans}
+    spans = {path: source.spans[path] for path in files if path in source.spans}
     return read_values([p for p, (a, b) in spans.items() if a <= high and b >= low], low, high)
 
 
 def _answers(
-    found: _Found, index: int, table: pa.Table, query: Query, codes: ObjectArray
+    source: _Source, index: int, table: pa.Table, query: Query, codes: ObjectArray
 ) -> IntArray:
     """Return int64[G, m], the answers of a query in some geounits."""
-    names = [
-        name
-        for name in table.column("query").unique().to_pylist()
-        if parse_query(found.schema, name).name == query.name
-    ]
+    written = table.column("query").unique().to_pylist()
+    names = [name for name in written if parse_query(source.schema, name).name == query.name]
     rows = table.filter(pc.is_in(table.column("query"), pa.array(names, pa.string())))
     rows = rows.take(pc.sort_indices(rows.column("geocode")))
     stored_codes = np.asarray(rows.column("geocode").to_pylist(), np.str_)
     index_of = np.searchsorted(stored_codes, codes.astype(np.str_))
-    where = f"geolevel {found.levels[index].geolevel}, query {query.name}"
+    where = f"geolevel {source.levels[index].geolevel}, query {query.name}"
     what = "has another number of answers"
     return matrix_of(rows.column("value"), where, what, query.size)[index_of]

@@ -69,13 +69,9 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
         dataset = Dataset.open(path.parent)
         named = {"dataset": str(names_below(path.parent, out)), "files": len(dataset.parts)}
         datasets.append({**named, "rows": dataset.rows, "bytes": dataset.bytes})
-    finalized = (root / "manifest.json").exists()
-    known = {
-        "finalized": finalized,
-        "solution": solution,
-        "solutions": ", ".join(solutions_of(out)),
-    }
-    return {**owner, **known, "datasets": datasets}
+    known = {"finalized": (root / "manifest.json").exists(), "solution": solution}
+    solutions = ", ".join(solutions_of(out))
+    return {**owner, **known, "solutions": solutions, "datasets": datasets}
 
 
 def inspect_geounit(
@@ -115,12 +111,24 @@ def inspect_geounit(
         facts["confidence"] = Dataset.open(tables).facts["confidence"]
         estimates.append({**facts, "estimates": by_label})
     notes = []
-    if not measured:
-        notes.append(_why_unmeasured(dataset, geolevel, geounit, query))
-    if not estimates and (dataset / MANIFEST).exists():
-        notes.append(_why_not_estimated(tables, geolevel, geocode, query))
-    found = {"notes": notes, "measurements": measured, "estimates": estimates}
-    document: dict[str, Any] = {"geolevel": geolevel, **geounit, **found}
+    is_measured = (dataset / MANIFEST).exists()
+    if not measured and not is_measured:
+        notes.append(f"{geolevel} is not measured yet")
+    elif not measured and geounit["only_child"]:
+        parent = geounit["parent"] or "the root"
+        notes.append(f"an only child: measured with its parent, {parent}")
+    elif not measured:
+        there = f"measured there: {_queries_of(dataset)}"
+        notes.append(f"{query} is not measured at {geolevel}; {there}")
+    if not estimates and is_measured and not (tables / MANIFEST).exists():
+        notes.append(f"no estimates at {geolevel}")
+    elif not estimates and is_measured:
+        notes.append(
+            f"no estimate of {query} is stored; stored: {_queries_of(tables)}; das estimate "
+            f"computes any other, with --query and --geounit {geocode}"
+        )
+    numbers = {"notes": notes, "measurements": measured, "estimates": estimates}
+    document: dict[str, Any] = {"geolevel": geolevel, **geounit, **numbers}
     counts = release.counts(geolevel)
     if (counts / MANIFEST).exists():
         with understanding(counts):
@@ -168,25 +176,6 @@ def _same(query: str, name: str) -> bool:
     return sorted(map(str.strip, query.split("*"))) == sorted(map(str.strip, name.split("*")))
 
 
-def _why_unmeasured(
-    dataset: Place, geolevel: str, geounit: Mapping[str, Any], query: str | None
-) -> str:
-    if not (dataset / MANIFEST).exists():
-        return f"{geolevel} is not measured yet"
-    if geounit["only_child"]:
-        return f"an only child: measured with its parent, {geounit['parent'] or 'the root'}"
-    return f"{query} is not measured at {geolevel}; measured there: {_queries_of(dataset)}"
-
-
-def _why_not_estimated(dataset: Place, geolevel: str, geocode: str, query: str | None) -> str:
-    if not (dataset / MANIFEST).exists():
-        return f"no estimates at {geolevel}"
-    return (
-        f"no estimate of {query} is stored; stored: {_queries_of(dataset)}; das estimate computes "
-        f"any other, with --query and --geounit {geocode}"
-    )
-
-
 def _queries_of(dataset: Place) -> str:
     return ", ".join(query["query"] for query in Dataset.open(dataset).facts["queries"])
 
@@ -230,9 +219,8 @@ def print_inspection(document: dict[str, Any], *, as_json: bool) -> None:
         if key not in tables:
             console.print(f"{key}: {value}")
     for name, rows in tables.items():
-        if not rows:
-            continue
-        print_rows(rows[0], ([*map(_short, row.values())] for row in rows), name)
+        if rows:
+            print_rows(rows[0], ([*map(_short, row.values())] for row in rows), name)
 
 
 def _short(value: object) -> str:

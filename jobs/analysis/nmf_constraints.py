@@ -87,11 +87,7 @@ def read_exact(
 
 
 def _by_geounit(
-    table: pa.Table,
-    names: set[str],
-    lattice: Lattice,
-    index: int,
-    level: LevelFiles,
+    table: pa.Table, names: set[str], lattice: Lattice, index: int, level: LevelFiles
 ) -> Mapping[str, IntArray]:
     """Return int64[G, m] by constraint, in the order of the geounits."""
     out = {}
@@ -121,19 +117,18 @@ def _totals(
     deepest = max((index for index, row in enumerate(rows) if TOTAL in row), default=-1)
     totals: list[IntArray] = []
     for index in range(deepest, -1, -1):
-        sums: IntArray | None = None
+        stated = rows[index].get(TOTAL)
         if totals:
             sums = np.add.reduceat(totals[0], lattice.first_child[index][:-1])
-        stated = rows[index][TOTAL][:, 0] if TOTAL in rows[index] else None
-        if stated is not None and sums is not None and not np.array_equal(stated, sums):
+        else:
+            sums = rows[index][TOTAL][:, 0]
+        if stated is not None and not np.array_equal(stated[:, 0], sums):
             raise InputError(
                 f"constraints of {levels[index].geolevel}",
                 "total is not the sum of the totals one geolevel down "
-                f"({int((stated != sums).sum())} such)",
+                f"({int((stated[:, 0] != sums).sum())} such)",
             )
-        of_level = stated if stated is not None else sums
-        if of_level is not None:
-            totals.insert(0, of_level)
+        totals.insert(0, sums)
     return tuple(totals)
 
 
@@ -158,11 +153,8 @@ def _facilities(
         if np.array_equal(least[:, index], counts[:, index]):
             continue
         if least[:, index].any():
-            raise InputError(
-                where,
-                f"{LEAST} is neither 0 nor the number of facilities",
-                got=f"persons of type {name}",
-            )
+            what = f"{LEAST} is neither 0 nor the number of facilities"
+            raise InputError(where, what, got=f"persons of type {name}")
         fewest[name] = 0
     stated: dict[str, Any] = {
         "facilities": "hhgq",

@@ -105,9 +105,8 @@ def find_levels(folder: Path) -> list[LevelFiles]:
     for path in sorted(folder.glob("*.parquet")) if folder.is_dir() else ():
         name = path.name.removesuffix(".parquet")
         if name not in GEOLEVELS:
-            raise InputError(
-                str(path), "belongs to an unknown geolevel", got=name, want=f"one of {[*GEOLEVELS]}"
-            )
+            want = f"one of {[*GEOLEVELS]}"
+            raise InputError(str(path), "belongs to an unknown geolevel", got=name, want=want)
         parts = {kind: _parquet_below(path / kind) for kind in SUFFIXES}
         if not any(parts.values()):
             raise InputError(str(path), f"has no Parquet files in {ANSWERS} or {CONSTRAINTS}")
@@ -151,16 +150,24 @@ def read_index(path: Path, kind: str) -> Index:
     missing = [name for name in (*wanted, "value") if name not in schema.names]
     if missing:
         raise InputError(str(path), "lacks columns", got=schema.names, want=missing)
-    shaped = "query_shape" in schema.names
-    exact = COST in schema.names and pa.types.is_string(schema.field(COST).type)
-    more = [name for name, has in (("query_shape", shaped), (COST, exact)) if has]
-    table = _read(path, [*wanted, *more])
+    if "query_shape" in schema.names:
+        wanted.append("query_shape")
+    if COST in schema.names and pa.types.is_string(schema.field(COST).type):
+        wanted.append(COST)
+    table = _read(path, wanted)
     codes, geounit = _encoded(path, table, "geocode")
+    try:
+        geocodes = np.array(codes, np.str_).astype(np.bytes_)
+    except UnicodeEncodeError:
+        raise InputError(str(path), "has a geocode that is not ASCII text") from None
     names, query = _encoded(path, table, "query_name")
     costs: tuple[str, ...] = ("",)
     cost = np.zeros_like(query)
-    if exact and kind == ANSWERS:
+    if COST in wanted and kind == ANSWERS:
         costs, cost = _encoded(path, table, COST)
+    shapes = None
+    if "query_shape" in wanted:
+        shapes = matrix_of(table["query_shape"], str(path), "has shapes of several lengths")
     suffix = SUFFIXES[kind]
     for name in names:
         if not name.endswith(suffix):
@@ -170,7 +177,7 @@ def read_index(path: Path, kind: str) -> Index:
     if not pa.types.is_floating(variances.type) or (variances.null_count and kind == ANSWERS):
         raise InputError(str(path), "has variances that are no numbers", got=variances.type)
     return Index(
-        _ascii(path, codes),
+        geocodes,
         geounit,
         tuple(name.removesuffix(suffix).strip() for name in names),
         query,
@@ -178,9 +185,7 @@ def read_index(path: Path, kind: str) -> Index:
         variances.type.bit_width <= 32,
         costs,
         cost,
-        matrix_of(table["query_shape"], str(path), "has shapes of several lengths")
-        if shaped
-        else None,
+        shapes,
     )
 
 
@@ -198,9 +203,8 @@ def read_values(
         try:
             values = pc.cast(table.column("value"), pa.list_(pa.int64()))
         except pa.ArrowException:
-            raise InputError(
-                str(path), "has values that are no lists of integers", got=table["value"].type
-            ) from None
+            what, got = "has values that are no lists of integers", table["value"].type
+            raise InputError(str(path), what, got=got) from None
         if values.null_count or (len(values) and pc.list_flatten(values).null_count):
             raise InputError(str(path), "lacks values")
         names, which = _encoded(path, table, "query_name")
@@ -260,9 +264,8 @@ def _read(path: Path, columns: list[str], between: tuple[str, str] | None = None
         source = ds.dataset(path, format="parquet", partitioning=None)
         within = None
         if between is not None:
-            geocode = ds.field(
-                "geocode"
-            )  # no cast if possible: row groups are skipped by their statistics
+            geocode = ds.field("geocode")
+            # No cast if possible: row groups are skipped by their statistics.
             if not pa.types.is_string(source.schema.field("geocode").type):
                 geocode = geocode.cast(pa.string())
             within = (geocode >= between[0]) & (geocode <= between[1])
@@ -274,7 +277,16 @@ def _read(path: Path, columns: list[str], between: tuple[str, str] | None = None
 def _encoded(
     path: Path, table: pa.Table, name: str
 ) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """Return the distinct texts of a column, and the index of each row into them."""
+    """Return the distinct texts of a column, and the index of each row into them.
+
+    Args:
+      path: File of the table, for errors.
+      table: The table.
+      name: Name of the column.
+
+    Raises:
+      InputError: The column is not text, or a row has no value.
+    """
     try:
         column = pc.cast(table.column(name), pa.string()).combine_chunks()
     except pa.ArrowException:
@@ -283,13 +295,6 @@ def _encoded(
         raise InputError(str(path), f"has rows without {name}", got=f"{column.null_count} such")
     encoded = column.dictionary_encode()
     return tuple(encoded.dictionary.to_pylist()), np.asarray(encoded.indices, np.int32)
-
-
-def _ascii(path: Path, codes: Sequence[str]) -> npt.NDArray[np.bytes_]:
-    try:
-        return np.array(codes, np.str_).astype(np.bytes_)
-    except UnicodeEncodeError:
-        raise InputError(str(path), "has a geocode that is not ASCII text") from None
 
 
 def matrix_of(column: pa.ChunkedArray, where: str, what: str, width: int = 0) -> IntArray:

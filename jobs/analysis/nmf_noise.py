@@ -117,8 +117,6 @@ def first_difference(
     """Return the first variance that differs from a strategy: chain, query, stored, expected.
 
     The expected value is None if the strategy lacks the query. The result is None if all agree.
-
-    The expected value is None if the strategy lacks the query. The result is None if all agree.
     """
     budget = Budget(rho, Fraction(1, 10**10), Neighbors.BOUNDED, Definition.ZCDP)
     for chain, variances in sorted(noise.items()):
@@ -130,11 +128,9 @@ def first_difference(
         except BudgetError:
             planned = {}
         for query in dict.fromkeys((*variances, *planned)):
-            if query not in planned or query not in variances:
-                stored = variances[query].value if query in variances else math.nan
-                return chain, query, stored, planned.get(query)
-            stored, want = variances[query].value, planned[query]
-            if not math.isclose(stored, want, rel_tol=_TOLERANCE):
+            stored = variances[query].value if query in variances else math.nan
+            want = planned.get(query)
+            if want is None or not math.isclose(stored, want, rel_tol=_TOLERANCE):
                 return chain, query, stored, want
     return None
 
@@ -158,7 +154,12 @@ def derived(schema: Schema, geolevels: Sequence[str], noise: Noise, source: str)
                 remedy="give the allocation and its rho by --allocation and --rho",
             )
         ordinary.append(noise[Chain(level, level)])
-    costs = _stated_costs(ordinary) or _fitted_costs(schema, ordinary)
+    costs = [
+        {name: variance.cost for name, variance in level.items() if variance.cost is not None}
+        for level in ordinary
+    ]
+    if [*map(len, costs)] != [*map(len, ordinary)]:  # the files do not state every cost
+        costs = _fitted_costs(schema, ordinary)
     sums = [sum(level.values(), Fraction(0)) for level in costs]
     rho = sum(sums, Fraction(0))
     document = {
@@ -175,44 +176,25 @@ def derived(schema: Schema, geolevels: Sequence[str], noise: Noise, source: str)
     return Stated(rho, yaml.safe_dump(document, sort_keys=False, width=10_000))
 
 
-_Queries = Sequence[Mapping[str, Variance]]
-_Costs = Sequence[Mapping[str, Fraction]]
-
-
-def _stated_costs(ordinary: _Queries) -> _Costs | None:
-    """Return the costs stated in the files; None unless every query has one."""
-    costs = [
-        {name: variance.cost for name, variance in level.items() if variance.cost is not None}
-        for level in ordinary
-    ]
-    pairs = zip(costs, ordinary, strict=True)
-    return costs if all(len(known) == len(level) for known, level in pairs) else None
-
-
-def _fitted_costs(schema: Schema, ordinary: _Queries) -> _Costs:
+def _fitted_costs(
+    schema: Schema, ordinary: Sequence[Mapping[str, Variance]]
+) -> list[dict[str, Fraction]]:
     """Fit the cost of every query to its variance, with bounded neighbors."""
     # Largest and smallest 1 / sigma^2 whose variance rounds to the stored one.
-    ends = [
-        {
-            name: [1 / _sigma_sq(end) for end in variance.interval()]
-            for name, variance in level.items()
-        }
-        for level in ordinary
-    ]
+    ends = {
+        (index, name): [1 / _sigma_sq(end) for end in variance.interval()]
+        for index, level in enumerate(ordinary)
+        for name, variance in level.items()
+    }
     for bits in range(_MOST_BITS + 1):
-        multiples = [
-            {name: _multiple(low, high, bits) for name, (high, low) in level.items()}
-            for level in ends
-        ]
-        if all(number is not None for level in multiples for number in level.values()):
-            return [
-                {
-                    name: Fraction(number or 0, 2 << bits)
-                    * l2_sensitivity_sq(parse_query(schema, name), Neighbors.BOUNDED)
-                    for name, number in level.items()
-                }
-                for level in multiples
-            ]
+        multiples = {key: _multiple(low, high, bits) for key, (high, low) in ends.items()}
+        if None in multiples.values():
+            continue
+        costs: list[dict[str, Fraction]] = [{} for _ in ordinary]
+        for (index, name), number in multiples.items():
+            sensitivity_sq = l2_sensitivity_sq(parse_query(schema, name), Neighbors.BOUNDED)
+            costs[index][name] = Fraction(number or 0, 2 << bits) * sensitivity_sq
+        return costs
     raise InputError("variances", "match no fractions with the common denominator 2^100")
 
 

@@ -271,9 +271,7 @@ class Release:
         product = self._product
         resolved = replace(self._resolved, products={product.name: product})
         if isinstance(areas, Mapping):
-            codes = {
-                name: np.unique(np.asarray([*leaves], np.bytes_)) for name, leaves in areas.items()
-            }
+            codes = {name: np.unique(np.array([*areas[name]], np.bytes_)) for name in areas}
             named = AreaFile(codes, ())
         else:
             named = self._file(areas)

@@ -138,13 +138,14 @@ def _arcs(
     arcs: list[IntArray] = []
     owners: list[list[int]] = []
     out: list[list[list[int]]] = []
-    at = 0
+    remaining = iter(cuts)
     for owner, area in enumerate(areas):
-        of_area = []
-        for ring in area:
+        out.append([])
+        for ring, is_cut in zip(area, remaining, strict=False):  # one entry of `cuts` per ring
             of_ring = []
-            for piece in _pieces(ring, cuts[at]):
-                backward = _is_backward(piece)
+            for piece in _pieces(ring, is_cut):
+                keys = _keys(piece).tolist()
+                backward = keys > keys[::-1]  # so that both areas store it in one direction
                 arc = np.ascontiguousarray(piece[::-1] if backward else piece)
                 number = numbers.setdefault(arc.tobytes(), len(arcs))
                 if number == len(arcs):
@@ -152,11 +153,8 @@ def _arcs(
                     owners.append([])
                 owners[number].append(owner)
                 of_ring.append(~number if backward else number)
-            of_area.append(of_ring)
-            at += 1
-        out.append(of_area)
-    lengths = [len(areas_of) for areas_of in owners]
-    first = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
+            out[-1].append(of_ring)
+    first = np.cumsum([0, *map(len, owners)])[:-1].astype(np.int64)
     return arcs, out, (first, np.array([*itertools.chain.from_iterable(owners)], np.int64))
 
 
@@ -166,16 +164,10 @@ def _junctions(rings: Sequence[IntArray]) -> BoolArray:
     after = _keys(np.concatenate([np.roll(ring, -1, axis=0) for ring in rings]))
     at = _keys(np.concatenate(list(rings)))
     less, more = np.minimum(before, after), np.maximum(before, after)
-    order = np.lexsort((more, less, at))
-    here = at[order]
-    starts = np.flatnonzero(np.diff(here, prepend=-1))
-    length = np.diff(np.append(starts, len(here)))
-    first = np.repeat(starts, length)
-    differs = (less[order] != less[order][first]) | (more[order] != more[order][first])
-    parts = np.repeat(np.logical_or.reduceat(differs, starts), length)
-    is_junction = np.zeros(len(at), np.bool_)
-    is_junction[order] = parts
-    return is_junction
+    corners = np.stack((at, less, more))[:, np.lexsort((more, less, at))]
+    changes = np.diff(corners) != 0
+    junctions = corners[0, 1:][~changes[0] & changes[1:].any(0)]  # a point with two such pairs
+    return np.isin(at, junctions)
 
 
 def _keys(points: IntArray) -> IntArray:
@@ -186,20 +178,11 @@ def _pieces(ring: IntArray, is_cut: BoolArray) -> Iterator[IntArray]:
     """Yield a ring from junction to junction; without junctions from its smallest corner."""
     cuts = np.flatnonzero(is_cut)
     if not len(cuts):
-        start = int(_keys(ring).argmin())
-        yield np.concatenate([ring[start:], ring[: start + 1]])
-        return
+        cuts = np.array([_keys(ring).argmin()])
     turned = np.concatenate([ring[cuts[0] :], ring[: cuts[0] + 1]])
     ends = np.append(cuts - cuts[0], len(ring))
     for start, stop in itertools.pairwise(ends):
         yield turned[start : stop + 1]
-
-
-def _is_backward(arc: IntArray) -> bool:
-    """Return whether an arc is stored reversed, so that both areas store it in one direction."""
-    keys = _keys(arc)
-    first = int((keys != keys[::-1]).argmax())
-    return bool(keys[first] > keys[::-1][first])
 
 
 def _simplified(arc: IntArray, tolerance: float) -> IntArray:
@@ -212,19 +195,16 @@ def _simplified(arc: IntArray, tolerance: float) -> IntArray:
     """
     keep = np.zeros(len(arc), np.bool_)
     keep[[0, -1]] = True
-    open_parts = [(0, len(arc) - 1)]
-    is_closed = bool((arc[0] == arc[-1]).all())
-    if is_closed:
+    if (arc[0] == arc[-1]).all():
         far = int(((arc - arc[0]) ** 2).sum(1).argmax())
-        side = int(np.abs(_across(arc, 0, far)).argmax())
+        side = int(_across(arc, 0, far).argmax())
         keep[[far, side]] = True
-        marks = np.flatnonzero(keep).tolist()
-        open_parts = list(itertools.pairwise(marks))
+    open_parts = [*itertools.pairwise(np.flatnonzero(keep).tolist())]
     while open_parts:
         first, last = open_parts.pop()
         if last - first < 2:
             continue
-        distance = np.abs(_across(arc[first : last + 1], 0, last - first))
+        distance = _across(arc[first : last + 1], 0, last - first)
         middle = int(distance.argmax())
         if distance[middle] > tolerance:
             keep[first + middle] = True

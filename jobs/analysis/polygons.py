@@ -22,12 +22,7 @@ _POLYGON, _MULTIPOLYGON, _COLLECTION = 3, 6, 7  # of WKB
 _Z, _M, _SRID = 0x80000000, 0x40000000, 0x20000000  # flags of extended WKB
 _FARTHEST = 1e9  # coordinate; the circumference of the Earth is 1.3e8 feet
 _DAMAGED = (
-    AttributeError,
-    LookupError,
-    OverflowError,
-    RecursionError,
-    TypeError,
-    ValueError,
+    *(AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError),
     struct.error,
 )
 Rings = list[FloatArray]
@@ -57,9 +52,8 @@ class Polygons:
           InputError: No area has the property.
         """
         if field not in self.fields:
-            raise InputError(
-                str(self.path), "has no such property", got=field, want=list(self.fields)
-            )
+            known = list(self.fields)
+            raise InputError(str(self.path), "has no such property", got=field, want=known)
         return [row.get(field, "") for row in self.rows]
 
 
@@ -75,9 +69,8 @@ def read_polygons(path: Path) -> Polygons:
     except OSError as error:
         raise InputError(str(path), "cannot be read", got=error.strerror) from None
     areas = list(_parquet(path) if start == b"PAR1" else _geojson(path))
-    rows = [row for row, _ in areas]
+    rows, rings = [row for row, _ in areas], [of_area for _, of_area in areas]
     fields = tuple(dict.fromkeys(name for row in rows for name in row))
-    rings = [rings_of for _, rings_of in areas]
     if not any(rings):
         raise InputError(str(path), "has no polygons", remedy=_CONVERT)
     if not fields:
@@ -87,15 +80,12 @@ def read_polygons(path: Path) -> Polygons:
 
 def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
     """Return properties that are text or whole numbers, as text."""
-    whole = {
-        name: int(value) if isinstance(value, float) and value.is_integer() else value
-        for name, value in properties.items()
-    }
-    return {
-        str(name): str(value).strip()
-        for name, value in whole.items()
-        if isinstance(value, str | int) and not isinstance(value, bool)
-    }
+    texts = {}
+    for name, value in properties.items():
+        is_whole = isinstance(value, float) and value.is_integer()
+        if is_whole or (isinstance(value, str | int) and not isinstance(value, bool)):
+            texts[str(name)] = str(int(value) if is_whole else value).strip()
+    return texts
 
 
 # --- GeoJSON -------------------------------------------------------------------------------------
@@ -119,10 +109,9 @@ def _rings_of(geometry: Mapping[str, Any] | None) -> Rings:
         return []
     if geometry["type"] == "GeometryCollection":
         return [ring for part in geometry["geometries"] for ring in _rings_of(part)]
-    polygons: list[Any] = []
-    if geometry["type"] in ("Polygon", "MultiPolygon"):
-        coordinates = geometry["coordinates"]
-        polygons = [coordinates] if geometry["type"] == "Polygon" else coordinates
+    polygons = geometry["coordinates"] if geometry["type"] == "MultiPolygon" else []
+    if geometry["type"] == "Polygon":
+        polygons = [geometry["coordinates"]]
     return [_ring([p[:2] for p in ring]) for polygon in polygons for ring in polygon]
 
 
@@ -167,9 +156,8 @@ def _geometry_column(path: Path, schema: pa.Schema) -> str:
     except _DAMAGED:
         column, encoding = "geometry", "WKB"
     if column not in schema.names:
-        raise InputError(
-            str(path), "has no column of geometry", got=list(schema.names), remedy=_CONVERT
-        )
+        got, what = list(schema.names), "has no column of geometry"
+        raise InputError(str(path), what, got=got, remedy=_CONVERT)
     if encoding != "WKB":
         raise InputError(str(path), "holds geometry in another encoding", got=encoding, want="WKB")
     return str(column)

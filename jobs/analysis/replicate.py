@@ -59,7 +59,6 @@ from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
 CHECKED = 4  # every fourth replicate is replicated itself, to check the intervals; default
-_SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
@@ -145,11 +144,8 @@ class ReplicateTask:
         write_errors(self.errors_file(number), errors)
 
     def _generations(self, number: int, room: Place) -> Iterator[tuple[Asked, Compared]]:
-        generations = 2 if is_checked(number) else 1
-        truths: dict[str, ReleaseLayout] = {
-            product.name: product.release for product in self.products
-        }
-        for generation in range(1, generations + 1):
+        truths = {product.name: product.release for product in self.products}
+        for generation in (1, 2) if is_checked(number) else (1,):
             roots = {p.name: room / f"{p.name}-{generation}" for p in self.products}
             repeats = [
                 Repeat(
@@ -189,10 +185,7 @@ def keep_leaves(plan: Plan, made: ReleaseLayout, kept: Place) -> None:
 
 
 def replicate(
-    resolved: Resolved,
-    settings: ReplicateSettings,
-    reporter: Reporter,
-    tasks: Tasks | None = None,
+    resolved: Resolved, settings: ReplicateSettings, reporter: Reporter, tasks: Tasks | None = None
 ) -> list[Place]:
     """Make the missing replicates of a finalized release, and intervals from all of them.
 
@@ -238,13 +231,9 @@ def replicate(
         remove_tree(folder / "work")
         gathered = gather_errors([read_errors(file) for file in files])
         n_bytes = sum(Dataset.open(leaves).bytes for leaves in task.kept(numbers))
-        made = Made(
-            settings.count,
-            sum(map(is_checked, numbers)),
-            settings.seed,
-            sum(file.stat().st_size for file in files),
-            Fraction(str(settings.confidence)),
-        )
+        confidence = Fraction(str(settings.confidence))
+        n_checked, size = sum(map(is_checked, numbers)), sum(file.stat().st_size for file in files)
+        made = Made(settings.count, n_checked, settings.seed, size, confidence)
         reporter.say(
             f"{'':<20}{settings.count} replicates: {made.bytes:,} bytes of errors, {n_bytes:,} "
             f"bytes of leaf counts kept in {folder}"
@@ -271,7 +260,7 @@ def is_checked(number: int) -> bool:
 def _claim(folder: Place, release: ReleaseLayout, seed: int) -> None:
     """Remove the errors of replicates of another release or seed."""
     settings = {"format": 2, "manifest": digest_of(release.manifest), "seed": seed}
-    path = folder / _SETTINGS
+    path = folder / "settings.json"
     if path.exists() and read_json(path, "remove the folder") == settings:
         return
     remove_tree(folder / "errors")

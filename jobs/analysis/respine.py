@@ -30,31 +30,22 @@ def summarize_spine(resolved: Resolved) -> dict[str, Any]:
     """
     geography, census = resolved.config.geography, resolved.plan.census
     if census is None or geography.geounits is None:
-        raise ConfigError(
-            f"{resolved.source}: geography.spine",
-            "is missing: the run uses the spine of the geocodes",
-        )
+        what = "is missing: the run uses the spine of the geocodes"
+        raise ConfigError(f"{resolved.source}: geography.spine", what)
     leaves = list_geounits(geography.geounits, census)
     made, entities = respined(geography, census, leaves)
-    sides = {}
+    geounits: dict[str, Any] = {}
+    spreads: dict[str, dict[str, Any]] = {}
     for name, side in (("before", Respined(census, leaves)), ("after", made)):
         lattice = Lattice.from_leaves(side.spine, side.codes)
+        geounits[name] = lattice.sizes()
         distances = offspine_distances(lattice, entities.take(np.argsort(side.codes)))
-        sides[name] = (lattice.sizes(), distances)
-    return {
-        "levels": [
-            {"name": name, "digits": digits}
-            for name, digits in zip(made.spine.levels, made.spine.digits, strict=True)
-        ],
-        "geounits": {name: sizes for name, (sizes, _) in sides.items()},
-        "distances": {
-            kind: {
-                "entities": len(sides["before"][1][kind]),
-                **{name: _spread(distances[kind]) for name, (_, distances) in sides.items()},
-            }
-            for kind in entities.kinds
-        },
-    }
+        for kind in entities.kinds:
+            spread = spreads.setdefault(kind, {"entities": len(distances[kind])})
+            spread[name] = _spread(distances[kind])
+    digits = zip(made.spine.levels, made.spine.digits, strict=True)
+    levels = [{"name": name, "digits": number} for name, number in digits]
+    return {"levels": levels, "geounits": geounits, "distances": spreads}
 
 
 def _spread(distances: npt.NDArray[np.int64]) -> dict[str, float]:

@@ -27,12 +27,7 @@ from jobs.pipeline.release.census import CensusEstimates
 from jobs.pipeline.release.estimate import CONFIDENCE, LevelEstimator
 from jobs.pipeline.release.intervals import ClassTable, class_tables
 from jobs.pipeline.release.level import LevelReader
-from jobs.pipeline.release.tables import (
-    Estimates,
-    GeolevelTable,
-    ReleasedEstimates,
-    write_rows,
-)
+from jobs.pipeline.release.tables import Estimates, GeolevelTable, ReleasedEstimates, write_rows
 from jobs.pipeline.release.verify import verify_datasets
 from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.files import refuse_foreign, writing
@@ -123,26 +118,20 @@ def write_release_tables(
     if request.confidence is not None:
         normal_factor(request.confidence)
     wanted = _wanted(product, request)
-    files = [
-        (geolevel, query, stem)
-        for geolevel in wanted.queries
-        for stem, query in wanted.files(geolevel)
-    ]
-    paths = {
-        (geolevel, stem, name): folder / f"level={geolevel}" / f"{stem}.{name}"
-        for geolevel, _, stem in files
-        for name in wanted.formats
-    }
-    for (_, _, name), path in paths.items():
-        refuse_foreign(path, _STARTS[name], "a table that `das tables` wrote before")
+    paths: dict[tuple[str, str, str], Path] = {}
+    files = []
+    for geolevel in wanted.queries:
+        for stem, query in wanted.files(geolevel):
+            files.append((geolevel, query, stem))
+            for name in wanted.formats:
+                path = folder / f"level={geolevel}" / f"{stem}.{name}"
+                refuse_foreign(path, _STARTS[name], "a table that `das tables` wrote before")
+                paths[geolevel, stem, name] = path
     release = product.release
     estimates = EstimateLayout.of(release)
     leaf, *above = reversed(product.plan.spine.levels)
-    used = [
-        *map(release.geography, product.plan.geolevels),
-        *map(release.counts, wanted.queries),
-        *map(estimates.tables, wanted.queries),
-    ]
+    used = [*map(release.geography, product.plan.geolevels), *map(release.counts, wanted.queries)]
+    used += map(estimates.tables, wanted.queries)
     if request.queries:  # queries without a stored table need the measurements
         used += [*map(estimates.whole, above), release.measurements(leaf), release.invariants(leaf)]
     verify_datasets(release, used)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -43,7 +42,17 @@ def plan(
         return
     if request.compare_planners:
         refuse_others(request, "compare_planners", "geolevel", "order", "tables", "report")
-        _compare_planners(config, request, as_json=as_json)
+        from jobs.design.planning.planners import compare_planners
+        from jobs.design.planning.planners_page import print_planners, write_planners_page
+        from jobs.pipeline.config.load import load_run
+        from jobs.pipeline.storage.files import refuse_foreign
+
+        if request.report is not None:
+            refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
+        comparison = compare_planners(load_run(config).last, request)
+        if request.report is not None:
+            write_planners_page(comparison, request.report)
+        print_planners(comparison, as_json=as_json)
         return
     comparing = {"geolevel": request.geolevel, "order": request.order}
     refuse_options("goes with --compare-planners", **comparing)
@@ -62,21 +71,6 @@ def plan(
     print_summaries(summaries, as_json=as_json, together=cost_together(resolved))
 
 
-def _compare_planners(config: Path, request: PlanRequest, *, as_json: bool) -> None:
-    """Print which cells get more noise than others, by planner and objective."""
-    from jobs.design.planning.planners import compare_planners
-    from jobs.design.planning.planners_page import print_planners, write_planners_page
-    from jobs.pipeline.config.load import load_run
-    from jobs.pipeline.storage.files import refuse_foreign
-
-    if request.report is not None:
-        refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
-    summary = compare_planners(load_run(config).last, request)
-    if request.report is not None:
-        write_planners_page(summary, request.report)
-    print_planners(summary, as_json=as_json)
-
-
 @with_options
 def init(request: DraftRequest) -> None:
     """Draft a schema, run file and allocation from records.
@@ -90,15 +84,15 @@ def init(request: DraftRequest) -> None:
     for path in made.files:
         typer.echo(printable(str(path)))
     if not made.is_whole:
-        rows = f"{request.rows:,}"
-        typer.echo(f"read the first {rows} rows only: later rows can hold codes without a level")
+        what = f"the first {request.rows:,} rows only"
+        typer.echo(f"read {what}: later rows can hold codes without a level")
     typer.echo("\nCheck in these files:")
     for check in made.checks:
         typer.echo(printable(f"  {check}"))
     typer.echo("\nThen continue with:\n")
     run = shlex.quote(str(request.folder / "run.yaml"))
-    for line in (f"das validate {run}", f"das generate rehearsal --like {run}", f"das run {run}"):
-        typer.echo(printable(f"  {line}"))
+    for command in ("validate", "generate rehearsal --like", "run"):
+        typer.echo(printable(f"  das {command} {run}"))
 
 
 @with_options

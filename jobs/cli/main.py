@@ -23,9 +23,7 @@ from jobs.pipeline.tasks.failures import hide_bridge_logs, machine_failure
 
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
 _GROUPS: Mapping[str, Sequence[Callable[..., None]]] = {
-    "Run a census": (
-        *(runs.validate, runs.run, runs.evaluate, runs.account, runs.prepare, runs.demo),
-    ),
+    "Run a census": [runs.validate, runs.run, runs.evaluate, runs.account, runs.prepare, runs.demo],
     "Design": (design.init, design.generate, design.plan),
     "Use a release": (
         *(releases.verify, releases.inspect, releases.tables, releases.estimate),
@@ -56,11 +54,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Protect census and survey microdata: measure with exact noise, solve, write microdata.",
 )
-_nmf = typer.Typer(
-    name="nmf",
-    no_args_is_help=True,
-    help="Import or export Census Bureau noisy measurement files.",
-)
+_NMF = "Import or export Census Bureau noisy measurement files."
+_nmf = typer.Typer(name="nmf", no_args_is_help=True, help=_NMF)
 
 
 def _print_version(wanted: bool) -> None:
@@ -99,25 +94,21 @@ def _refuse_former_name(context: typer.Context) -> None:
     raise ConfigError(f"das {name}", f"is now `{RENAMED[name]}`")
 
 
-def _add_commands() -> None:
-    for group, commands in _GROUPS.items():
-        for command in commands:
-            app.command(rich_help_panel=group, help=_help(command))(command)
-    for name, of_nmf in (("import", releases.import_nmf), ("export", releases.export_nmf)):
-        _nmf.command(name, help=_help(of_nmf))(of_nmf)
-    app.add_typer(_nmf, rich_help_panel="Use a release")
-    anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    for name in RENAMED:
-        app.command(name, hidden=True, context_settings=anything)(_refuse_former_name)
-
-
 def _help(command: Callable[..., None]) -> str:
     """Return the docstring of a command, each paragraph as one line for terminals to break."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-_add_commands()
+for _panel, _commands in _GROUPS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel, help=_help(_command))(_command)
+_nmf.command("import", help=_help(releases.import_nmf))(releases.import_nmf)
+_nmf.command("export", help=_help(releases.export_nmf))(releases.export_nmf)
+app.add_typer(_nmf, rich_help_panel="Use a release")
+_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+for _name in RENAMED:
+    app.command(_name, hidden=True, context_settings=_ANYTHING)(_refuse_former_name)
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from das.errors import ConfigError
+from das.rational import parse_fraction
 from jobs.pipeline.printable import printable
 from jobs.pipeline.storage.place import Place, lies_in
 
@@ -27,10 +29,18 @@ if TYPE_CHECKING:
     from jobs.pipeline.storage.layout import Roots
     from jobs.pipeline.tasks.progress import Reporter
 
-if TYPE_CHECKING:
     AnyPlace = Place
 else:
     AnyPlace = type("Place", (), {})  # typer supports no union; the parser returns either kind
+
+
+@contextmanager
+def _refused_at(where: str) -> Iterator[None]:
+    """Turn a ValueError of a block into a ConfigError that names the place."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(where, str(error)) from None
 
 
 def read_local(value: str | Path) -> Path:
@@ -41,12 +51,10 @@ def read_local(value: str | Path) -> Path:
     """
     from jobs.pipeline.config.local_path import is_endless, local_path
 
-    try:
+    with _refused_at(f"path {value}"):
         path = local_path(value)
-    except ValueError as error:
-        raise ConfigError(f"path {value}", str(error)) from None
     if is_endless(path):
-        raise ConfigError(f"path {value}", "is a device that does not end", want="a file or folder")
+        raise ConfigError(f"path {value}", "is an endless device", want="a file or folder")
     return path
 
 
@@ -58,10 +66,8 @@ def read_master(value: str) -> str:
     """
     from jobs.pipeline.config.protection import refuse_bad_remote
 
-    try:
+    with _refused_at("--master"):
         refuse_bad_remote(value)
-    except ValueError as error:
-        raise ConfigError("--master", str(error)) from None
     return value
 
 
@@ -73,10 +79,8 @@ def read_address(value: str | Place) -> Place:
     """
     from jobs.pipeline.config.local_path import read_place, without_secrets
 
-    try:
+    with _refused_at(f"path {without_secrets(str(value))}"):
         path = read_place(value)
-    except ValueError as error:
-        raise ConfigError(f"path {without_secrets(str(value))}", str(error)) from None
     return read_local(path) if isinstance(path, Path) else path
 
 
@@ -91,18 +95,11 @@ ConfigArgument = Annotated[Path, typer.Argument(help="Run file.", parser=read_lo
 FolderArgument = Annotated[
     AnyPlace, typer.Argument(help="Folder of a run or of a release.", parser=read_address)
 ]
-OutOption = Annotated[
-    AnyPlace | None,
-    typer.Option(help="Run folder; replaces output.directory.", parser=read_address),
-]
 MasterOption = Annotated[
     str | None,
     typer.Option(help="Spark master; replaces runtime.master.", parser=read_master, metavar="TEXT"),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Print no progress.")]
-SolutionOption = Annotated[
-    str | None, typer.Option(help="Name of a further solution, in OUT/solutions.")
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 NewFolderArgument = Annotated[Path, typer.Argument(help="Empty or new folder.", parser=read_local)]
 ProductOption = Annotated[
@@ -124,25 +121,11 @@ class SessionOptions:
     quiet: QuietOption = False
     cluster: Path | None = None
 
-    def load(
-        self,
-        config: Path,
-        out: Place | None,
-        solution: str | None = None,
-        groups: Sequence[str] | None = None,
-        confidential: Place | None = None,
-    ) -> Resolved:
+    def load(self, config: Path, **settings: Any) -> Resolved:  # noqa: ANN401 - as of `load_run`
         """Load the run of a run file, with the runtime of the cluster file."""
         from jobs.pipeline.config.load import load_run
 
-        resolved = load_run(
-            config,
-            output=out,
-            confidential=confidential,
-            master=self.master,
-            solution=solution,
-            groups=groups,
-        )
+        resolved = load_run(config, master=self.master, **settings)
         return with_arrow_alone(self._on_cluster(resolved))
 
     def load_again(
@@ -177,10 +160,19 @@ class RunOptions(SessionOptions):
     Attributes:
       log: Append events to this file or address, one JSON object per line.
       confidential: Folder of confidential files; replaces output.confidential.
+      out: Run folder; replaces output.directory.
+      solution: Name of a further solution, in OUT/solutions.
     """
 
     log: Place | None = field(default=None, metadata={"option": "--log-json"})
     confidential: Place | None = None
+    out: Place | None = None
+    solution: str | None = None
+
+    def load(self, config: Path, **settings: Any) -> Resolved:  # noqa: ANN401 - as of `load_run`
+        """Load the run of a run file, with the folders and the solution of these options."""
+        settings |= {"output": self.out, "confidential": self.confidential}
+        return super().load(config, **settings, solution=self.solution)
 
     def reporter(self) -> Reporter:
         """Return a reporter of progress that also writes the log."""
@@ -219,7 +211,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**values: Any) -> None:  # noqa: ANN401 - as the command line gives them
         for name, kind in kinds.items():
-            given = {each.name: values.pop(each.name) for each in fields(kind)}
+            given = {option.name: values.pop(option.name) for option in fields(kind)}
             lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
             values[name] = kind(**given | lists)
         command(**values)
@@ -232,15 +224,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 def _options_of(kind: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a dataclass
     hints, helps = get_type_hints(kind, include_extras=True), meanings(kind)
     for each in fields(kind):
-        default = each.default
-        if isinstance(default, tuple):
-            default = [*default]
-        if default is MISSING:
-            default = inspect.Parameter.empty
+        default = [*each.default] if isinstance(each.default, tuple) else each.default
         annotation = _option(each, hints[each.name], helps[each.name])
-        yield inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
+        option = inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+        yield option if default is MISSING else option.replace(default=default)
 
 
 def _option(each: Field[Any], hint: Any, help_text: str) -> Any:  # noqa: ANN401 - types
@@ -250,8 +237,6 @@ def _option(each: Field[Any], hint: Any, help_text: str) -> Any:  # noqa: ANN401
     flag = each.metadata.get("option", f"--{each.name.replace('_', '-')}")
 
     def read_fraction(value: str | Fraction) -> Fraction:
-        from das.rational import parse_fraction
-
         return parse_fraction(value, flag)
 
     read: dict[Any, tuple[Any, Callable[..., Any] | None]] = {
@@ -312,10 +297,9 @@ def refuse_others(request: Any, mode: str, *allowed: str) -> None:  # noqa: ANN4
     Raises:
       ConfigError: Another field is not at its default.
     """
-    used = {mode, *allowed}
-    given = {each.name: getattr(request, each.name) != each.default for each in fields(request)}
-    others = {name: is_given for name, is_given in given.items() if name not in used}
-    refuse_options(f"does not go with --{mode.replace('_', '-')}", **others)
+    others = [option for option in fields(request) if option.name not in {mode, *allowed}]
+    given = {option.name: getattr(request, option.name) != option.default for option in others}
+    refuse_options(f"does not go with --{mode.replace('_', '-')}", **given)
 
 
 def name_files(files: Sequence[Place], roots: Roots) -> None:
@@ -323,6 +307,5 @@ def name_files(files: Sequence[Place], roots: Roots) -> None:
     width = max(len(str(path)) for path in files)
     confidential = roots.confidential.resolve()
     for path in files:
-        is_closed = lies_in(path.resolve(), confidential)
-        kind = "CONFIDENTIAL" if is_closed else "publishable"
+        kind = "CONFIDENTIAL" if lies_in(path.resolve(), confidential) else "publishable"
         typer.echo(printable(f"{path!s:<{width}}  {kind}"))

@@ -35,9 +35,8 @@ def words(annotation: Any, plain: Mapping[Any, str] = PLAIN) -> str:  # noqa: AN
         arguments = tuple(member.value for member in annotation)
     elif origin is not Literal:
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-    return ("one of " if len(arguments) > 1 else "") + ", ".join(
-        f"`{value}`" for value in arguments
-    )
+    values = ", ".join(f"`{value}`" for value in arguments)
+    return f"one of {values}" if len(arguments) > 1 else values
 
 
 def nested(kind: type) -> Iterator[type]:

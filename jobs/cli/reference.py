@@ -88,16 +88,16 @@ def _section(model: type[BaseModel]) -> str:
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return the meaning of each key of a model: the text below its field, or its description."""
-    found = {name: field.description for name, field in model.model_fields.items()}
+    texts = {name: field.description for name, field in model.model_fields.items()}
     for kind in model.__mro__:
         if not issubclass(kind, BaseModel) or kind is BaseModel:
             continue
         body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]
         for field, text in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                found[field.target.id] = " ".join(text.value.value.split())  # type: ignore[attr-defined, union-attr]
+                texts[field.target.id] = " ".join(text.value.value.split())  # type: ignore[attr-defined, union-attr]
     return {
-        key: found[name] or _FORMAT
+        key: texts[name] or _FORMAT
         for name, key in zip(model.model_fields, model_fields(model), strict=True)
     }
 

@@ -125,9 +125,8 @@ def inspect(out: FolderArgument, request: InspectRequest, as_json: JsonOption = 
         document = inspect_run(out, request.solution)
     else:
         refuse_survey_folder(out)
-        document = inspect_geounit(
-            out, request.geounit, request.query, request.solution, request.product
-        )
+        named = (request.geounit, request.query, request.solution, request.product)
+        document = inspect_geounit(out, *named)
     print_inspection(document, as_json=as_json)
 
 
@@ -141,7 +140,8 @@ def _write_reports(out: Place, to: Path | None, solution: str | None) -> None:
     from jobs.pipeline.storage.files import understanding
     from jobs.pipeline.storage.layout import ReleaseLayout, Roots, is_release, release_folder
     from jobs.survey.folder import is_survey_folder
-    from jobs.survey.reports import write_pages, write_public_page
+    from jobs.survey.report.internal import write_pages
+    from jobs.survey.report.public import write_public_page
 
     alone = is_release(out) and solution is None
     roots = Roots.of(out) if alone else remembered_roots(out)
@@ -171,11 +171,8 @@ def tables(release: Finished, request: TablesRequest, quiet: QuietOption = False
     from jobs.pipeline.tasks.progress import Reporter
 
     if release.run_file is not None and is_survey_file(release.run_file):
-        raise ConfigError(
-            str(release.run_file),
-            "is the run file of a survey, whose tables are in its release",
-            want="`das run RUN`",
-        )
+        what = "is the run file of a survey, whose tables are in its release"
+        raise ConfigError(str(release.run_file), what, want="`das run RUN`")
     for path in write_release_tables(release.load(), request, Reporter(quiet=quiet)):
         _name_published(path)
 
@@ -218,23 +215,17 @@ def areas(
     Prints counts, estimates, intervals and deviations from the ideal. Counts have intervals after
     `das replicate --areas`.
     """
-    from jobs.analysis.areas import (
-        CSV_START,
-        MOST_PRINTED,
-        MOST_ROWS,
-        name_areas,
-        print_areas,
-        tabulate_areas,
-    )
+    from jobs.analysis import areas as work
 
-    file.check("das areas", CSV_START)
+    file.check("das areas", work.CSV_START)
     is_printed = not boundaries.check() and file.output is None
     resolved = release.load()
-    named = name_areas(resolved, request)
+    named = work.name_areas(resolved, request)
     for note in named.notes:
         typer.echo(printable(f"{request.assign}: {note}"), err=True)
-    settings = (request.confidence, request.ideal, MOST_PRINTED if is_printed else MOST_ROWS)
-    tabulated = tabulate_areas(resolved, named, request.table, *settings)
+    most_rows = work.MOST_PRINTED if is_printed else work.MOST_ROWS
+    settings = (request.confidence, request.ideal, most_rows)
+    tabulated = work.tabulate_areas(resolved, named, request.table, *settings)
     if boundaries.geojson is not None:
         for note in boundaries.write(tabulated.table):
             typer.echo(printable(f"{boundaries.boundaries}: {note}"), err=True)
@@ -243,7 +234,7 @@ def areas(
         file.write(tabulated.table)
         _name_published(file.output)
     if is_printed:
-        print_areas(tabulated, as_json=as_json)
+        work.print_areas(tabulated, as_json=as_json)
 
 
 @with_options
@@ -274,9 +265,8 @@ def explore(
         from jobs.pipeline.confidential.errors import errors_of
 
         if is_publishable(output, resolved.config.output.directory):
-            raise OutputError(
-                str(output), "lies in the release; the page is confidential", want="another folder"
-            )
+            what = "lies in the release; the page is confidential"
+            raise OutputError(str(output), what, want="another folder")
         errors = errors_of(shown)
     size, notes = write_page(shown, request, output, errors)
     for note in notes:
@@ -296,7 +286,7 @@ def replicate(release: Finished, settings: ReplicateSettings, options: SessionOp
     from jobs.survey.folder import refuse_survey_folder
 
     if release.run_file is not None:
-        resolved = options.load(release.run_file, None, release.solution)
+        resolved = options.load(release.run_file, solution=release.solution)
     else:
         refuse_survey_folder(release.release)
         resolved = options.load_again(release.release, None, release.solution)

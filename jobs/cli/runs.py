@@ -17,16 +17,13 @@ from jobs.cli.options import (
     FolderOptions,
     JsonOption,
     NewFolderArgument,
-    OutOption,
     RunOptions,
     SessionOptions,
-    SolutionOption,
     name_files,
     read_address,
     refuse_options,
     with_options,
 )
-from jobs.cli.surveys import resume_survey, work_on_survey
 
 if TYPE_CHECKING:
     from jobs.pipeline.config.product import Resolved
@@ -113,12 +110,11 @@ def _upgrade(path: Path) -> None:
 
         meaning = meaning_of_survey
     changes = upgrade_file(path, kind, meaning)
-    for one in changes:
-        typer.echo(f"{path}, line {one.line}: {one.keys}: {one.old} -> {one.new}")
+    for change in changes:
+        typer.echo(f"{path}, line {change.line}: {change.keys}: {change.old} -> {change.new}")
+    result = f"{len(changes)} words changed; the digest is the same"
     typer.echo(
-        f"{path}: {len(changes)} words changed; the digest is the same"
-        if changes
-        else f"{path}: has the keys of format 3 already; left as it is"
+        f"{path}: {result if changes else 'has the keys of format 3 already; left as it is'}"
     )
 
 
@@ -130,12 +126,10 @@ def run(
     ],
     options: RunOptions,
     folder: FolderOptions,
-    out: OutOption = None,
     only: Annotated[
         Literal["measure", "solve"] | None,
         typer.Option(help="Only draw the noise, or only solve from measurements."),
     ] = None,
-    solution: SolutionOption = None,
 ) -> None:
     """Run a census or a survey, or resume it from its folder.
 
@@ -147,41 +141,68 @@ def run(
     further solution.
     """
     if not isinstance(path, Path) or path.is_dir():
-        refuse_options("goes with a run file; this is a folder", out=out, only=only)
-        _resume(path, options, folder, solution)
+        refuse_options("goes with a run file; this is a folder", out=options.out, only=only)
+        _resume(path, options, folder)
         return
     refuse_options("goes with the folder of a run; this is a file", **vars(folder))
     if only != "solve":
-        refuse_options("goes with --only solve, or the folder of a run", solution=solution)
+        refuse_options("goes with --only solve, or the folder of a run", solution=options.solution)
     if is_survey_file(path):
         from jobs.survey.run import measure_survey, run_survey, solve_survey
 
         parts: Mapping[str | None, Callable[[SurveyPlan, Reporter], list[Place]]]
         parts = {None: run_survey, "measure": measure_survey, "solve": solve_survey}
-        work_on_survey(parts[only], path, out, solution, options)
+        _work_on_survey(parts[only], path, options)
         return
     from jobs.pipeline import run as census
 
-    resolved = options.load(path, out, solution, confidential=options.confidential)
+    resolved = options.load(path)
     works: Mapping[str | None, Callable[[Resolved, Reporter], list[Place]]]
     works = {None: census.run, "measure": census.run_measuring, "solve": census.run_solving}
     name_files(works[only](resolved, options.reporter()), resolved.config.output.roots)
 
 
-def _resume(out: Place, options: RunOptions, folder: FolderOptions, solution: str | None) -> None:
+def _resume(out: Place, options: RunOptions, folder: FolderOptions) -> None:
     """Check the folder of a run, make damaged files again, and finish the run."""
     from jobs.survey.folder import is_survey_folder
 
     if is_survey_folder(out):
-        resume_survey(out.resolve(), options, folder, solution)
+        from jobs.survey.folder import load_folder
+        from jobs.survey.run import check_survey, run_survey
+
+        _refuse_cluster(options)
+        plan = load_folder(out.resolve(), folder.config, options.solution, options.confidential)
+        for line in check_survey(plan):
+            typer.echo(line)
+        if not folder.check:
+            files = run_survey(plan, options.reporter(), moved=folder.moved)
+            name_files(files, plan.config.output.roots)
         return
     from jobs.pipeline.run import resume
 
-    resolved = options.load_again(out, folder.config, solution, options.confidential)
+    resolved = options.load_again(out, folder.config, options.solution, options.confidential)
     reporter = options.reporter()
     files = resume(resolved, reporter, typer.echo, check=folder.check, moved=folder.moved)
     if files:
         name_files(files, resolved.config.output.roots)
+
+
+def _work_on_survey(
+    work: Callable[[SurveyPlan, Reporter], list[Place]], config: Path, options: RunOptions
+) -> None:
+    """Load the run file of a survey, work on it in this process, and print the written files."""
+    from jobs.survey.plan import load_survey
+
+    _refuse_cluster(options)
+    out, confidential, solution = options.out, options.confidential, options.solution
+    plan = load_survey(config, output=out, confidential=confidential, solution=solution)
+    name_files(work(plan, options.reporter()), plan.config.output.roots)
+
+
+def _refuse_cluster(options: RunOptions) -> None:
+    """Refuse a master or a cluster for a survey."""
+    why = "is for censuses; a survey runs in one process"
+    refuse_options(why, master=options.master, cluster=options.cluster)
 
 
 @with_options
@@ -196,17 +217,18 @@ def demo(
     The run file has the schema, budget and allocation of the 2020 redistricting data. All ready
     files are copied to the folder.
     """
-    from jobs.design.demo import Demo
+    from jobs.design.demo import next_commands, run_demo
+    from jobs.design.requests import GenerateSpec
 
-    made = Demo(folder, blocks, seed)
-    files, roots = made.run(partial(options.load, out=None), options.reporter())
+    spec = GenerateSpec(blocks=blocks, seed=seed)
+    files, roots = run_demo(folder, spec, options.load, options.reporter())
     name_files(files, roots)
     typer.echo(
         "\nOpen the first file in a browser: the errors of the release against the truth. The "
         "second\nis the public report; microdata and tables are in its folder. Then continue "
         "with:\n"
     )
-    for line in made.next_commands():
+    for line in next_commands(folder):
         typer.echo(f"  {line}")
 
 
@@ -214,8 +236,6 @@ def demo(
 def evaluate(
     config: ConfigArgument,
     options: RunOptions,
-    out: OutOption = None,
-    solution: SolutionOption = None,
     groups: Annotated[
         str | None,
         typer.Option(help='Population groups to compare, such as "cenrace"; else evaluate.groups.'),
@@ -226,17 +246,16 @@ def evaluate(
     Writes the evaluation and the internal report, which are confidential.
     """
     if is_survey_file(config):
-        why = "is for censuses; the run file of a survey has strata"
-        refuse_options(why, groups=groups)
+        refuse_options("is for censuses; the run file of a survey has strata", groups=groups)
         from jobs.survey.run import evaluate_survey
 
-        work_on_survey(evaluate_survey, config, out, solution, options)
+        _work_on_survey(evaluate_survey, config, options)
         return
     from das.queries.query import split_queries
     from jobs.pipeline.run import run_evaluating
 
     compared = None if groups is None else split_queries(groups)
-    resolved = options.load(config, out, solution, compared, options.confidential)
+    resolved = options.load(config, groups=compared)
     files = run_evaluating(resolved, options.reporter())
     name_files(files, resolved.config.output.roots)
 

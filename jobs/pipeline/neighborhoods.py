@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -77,7 +76,11 @@ def nearest(plan: Plan, geounits_source: str) -> Nearest | None:
     distance = kept.distance(budget.neighbors)
     cost = None
     if distance.is_least and distance.records is not None:
-        cost = replace(budget, total=_of_group(budget, distance.records))
+        if budget.definition.is_pure:
+            total = of_group(Pure(budget.total), distance.records).epsilon
+        else:
+            total = of_group(ZeroConcentrated(budget.total), distance.records).rho
+        cost = replace(budget, total=total)
     return Nearest(
         records=distance.records,
         is_least=distance.is_least,
@@ -85,12 +88,6 @@ def nearest(plan: Plan, geounits_source: str) -> Nearest | None:
         epsilon=cost.epsilon if cost else None,
         in_words=nearest_words(budget, distance, cost),
     )
-
-
-def _of_group(budget: Budget, records: int) -> Fraction:
-    if budget.definition.is_pure:
-        return of_group(Pure(budget.total), records).epsilon
-    return of_group(ZeroConcentrated(budget.total), records).rho
 
 
 def nearest_words(budget: Budget, distance: Distance, cost: Budget | None) -> str:
@@ -117,16 +114,13 @@ def nearest_words(budget: Budget, distance: Distance, cost: Budget | None) -> st
         return (
             f"The nearest data sets that agree on what is exact are neighbors (k = 1, {changed})."
         )
-    group = f"k {unit}" if budget.definition.is_pure else f"k² {unit}"
+    epsilon = math.ceil(cost.epsilon * 1e3) / 1e3  # rounded up
+    is_pure = budget.definition.is_pure
     return (
         f"The nearest data sets that agree on what is exact are k = {k} records apart ({changed}). "
-        f"Of them the run promises {group} = {cost.total}, by group privacy"
-        + ("." if budget.definition.is_pure else f", so {_upward(cost)} at delta {cost.delta}.")
+        f"Of them the run promises {'k' if is_pure else 'k²'} {unit} = {cost.total}, by group "
+        f"privacy{'' if is_pure else f', so epsilon {epsilon:,.3f} at delta {cost.delta}'}."
     )
-
-
-def _upward(cost: Budget) -> str:
-    return f"epsilon {math.ceil(cost.epsilon * 1e3) / 1e3:,.3f}"
 
 
 def limited_statements(

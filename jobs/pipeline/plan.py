@@ -35,8 +35,8 @@ class Covariate:
     Attributes:
       geolevels: Geolevels at which the solver uses it.
       with_composition: Whether cells are predicted too, from the composition of the parent.
-      kappa: Factor of the fitted variance of totals; composition uses twice this factor.
-      is_certified: Whether it is used only where it lowers the estimated error.
+      variance_factor: Factor of the fitted variance of totals; composition uses twice this factor.
+      only_if_better: Whether it is used only where it lowers the estimated error.
     """
 
     geolevels: tuple[str, ...]
@@ -51,11 +51,11 @@ class Solving:
 
     Attributes:
       tolerance: Largest accepted residual of a node.
-      targets: "full" fits each geounit to the estimate from its subtree; "own" to the estimate
+      fit_to: "tree" fits each geounit to the estimate from its subtree; "level" to the estimate
         from its geolevel alone.
-      learned_prior: Geolevels whose cells are fitted to empirical Bayes posterior means.
-      order: Least-squares passes by geolevel, each a tuple of names of measured queries.
-      round_passes: Whether the answers of a pass are rounded before later passes keep them.
+      empirical_bayes: Geolevels whose cells are fitted to empirical Bayes posterior means.
+      l2_passes: Least-squares passes by geolevel, each a tuple of names of measured queries.
+      round_l2_passes: Whether the answers of a pass are rounded before later passes keep them.
       method: Objective of the continuous stage, a `solvers.choices.Method`.
       least_squares: A `solvers.choices.LeastSquaresSolver`.
       integers: A `solvers.choices.IntegerSolver`.
@@ -263,7 +263,7 @@ class Plan:
     def facts(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON facts
         """Return the facts about the plan that every dataset records, and more facts."""
         known = {"configuration_digest": self.digest, "not_for_release": self.not_for_release}
-        return {**known, **more}
+        return known | more
 
     def noise(self, first: int, last: int) -> tuple[NoisyQuery, ...]:
         """Return queries and exact noise of geounits whose chain spans geolevels first..last.
@@ -347,14 +347,13 @@ def without_estimates(plan: Plan, queries: Iterable[Query]) -> dict[str, tuple[s
     levels = plan.geolevels
     if why_no_estimates(plan) is not None:
         return {query.name: tuple(levels) for query in queries}
-    out = {}
-    for query in queries:
-        terms = plan_terms(plan)  # geolevels off the spine are estimated from leaves
-        pairs = zip(levels, (*terms, *terms[-1:] * len(plan.off_spine)), strict=True)
-        without = tuple(level for level, of_level in pairs if not of_level.determines(query))
-        if without:
-            out[query.name] = without
-    return out
+    terms = plan_terms(plan)  # geolevels off the spine are estimated from leaves
+    pairs = [*zip(levels, (*terms, *terms[-1:] * len(plan.off_spine)), strict=True)]
+    without = {
+        query.name: tuple(level for level, of_level in pairs if not of_level.determines(query))
+        for query in queries
+    }
+    return {name: unknown for name, unknown in without.items() if unknown}
 
 
 def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: str) -> Query:
@@ -390,33 +389,26 @@ def exact_query(plans: Mapping[str, Plan], product: str, name: str, geolevel: st
 # --- the ledger that measuring will produce ------------------------------------------------------
 
 
-def planned_ledger(plan: Plan, lattice: Lattice) -> Ledger:
-    """Compute the ledger of measuring a lattice, checked against the budget.
+def planned_ledger(plan: Plan, lattice: Lattice | None) -> Ledger:
+    """Compute the ledger of measuring all geounits, checked against the budget.
+
+    Args:
+      plan: The plan.
+      lattice: The geounits; None computes the ledger of one path without only children.
 
     Raises:
       LedgerError: A path of the tree would not spend exactly the budget.
       BudgetError: A planned strategy costs more than its share.
     """
-    geounits: dict[tuple[int, int], int] = {}
-    for level in range(len(plan.spine.levels)):
-        measured = ~lattice.is_only_child[level]
-        ends, sizes = np.unique(lattice.chain_end[level][measured], return_counts=True)
-        geounits |= {(level, int(end)): int(size) for end, size in zip(ends, sizes, strict=True)}
-    return _ledger(plan, geounits)
-
-
-def ordinary_ledger(plan: Plan) -> Ledger:
-    """Compute the ledger of one root-to-leaf path without only children.
-
-    Raises:
-      LedgerError: The path would not spend exactly the budget.
-      BudgetError: A planned strategy costs more than its share.
-    """
-    return _ledger(plan, {(level, level): 1 for level in range(len(plan.spine.levels))})
-
-
-def _ledger(plan: Plan, geounits: Mapping[tuple[int, int], int]) -> Ledger:
-    """Compute the ledger from the number of geounits of each chain, by first and last geolevel."""
+    # Number of geounits of each chain, by first and last geolevel.
+    geounits = {(level, level): 1 for level in range(len(plan.spine.levels))}
+    if lattice is not None:
+        geounits = {}
+        for level, is_only_child in enumerate(lattice.is_only_child):
+            chain_ends = lattice.chain_end[level][~is_only_child]
+            ends, sizes = np.unique(chain_ends, return_counts=True)
+            pairs = zip(ends.tolist(), sizes.tolist(), strict=True)
+            geounits |= {(level, end): size for end, size in pairs}
     names = plan.spine.levels
     attributes = [attribute.name for attribute in plan.schema.attributes]
     strategy = plan.strategy

@@ -25,10 +25,9 @@ def printable(value: T) -> T:
         escaped = "".join(escapes)
     elif isinstance(value, dict):
         escaped = {printable(key): printable(item) for key, item in value.items()}
-    elif isinstance(value, list):
-        escaped = [printable(item) for item in value]
-    elif isinstance(value, tuple):
-        escaped = tuple(printable(item) for item in value)
+    elif isinstance(value, list | tuple):
+        items = (printable(item) for item in value)
+        escaped = [*items] if isinstance(value, list) else tuple(items)
     return cast("T", escaped)
 
 

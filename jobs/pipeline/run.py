@@ -146,7 +146,7 @@ def open_job(
     spendings = partial(spendings_of, resolved)
     with ExitStack() as stack:
         opened = open_folder(owner_of(resolved), spendings, reporter, moved=moved)
-        folder = stack.enter_context(opened)
+        identity, hold = stack.enter_context(opened)
         for product in resolved.products.values():
             sweep_shares(product.confidential.keys)  # of the keys of a driver that was killed
         if resolved.solution is not None:
@@ -159,10 +159,8 @@ def open_job(
             if tasks is None:
                 tasks = stack.enter_context(open_tasks(resolved.config, reporter.say))
         reporter.event("run_started", name=resolved.config.name, output=str(out), slots=tasks.slots)
-        job = Job(
-            resolved, folder.identity, tasks, reporter, recorder, folder.refuse_overtaken, moved
-        )
-        refuse_other_draws(spendings_of(resolved, job.identity))
+        job = Job(resolved, identity, tasks, reporter, recorder, hold.refuse_overtaken, moved)
+        refuse_other_draws(spendings(identity))
         yield job
         summary = read_summary(costs)
         reporter.event("run_finished", **json_of(summary.total))

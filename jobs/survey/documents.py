@@ -71,6 +71,11 @@ class ReleasedMean:
     means: tuple[StratumMean, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def rows(self) -> tuple[StratumMean, ...]:
+        """Return the mean of all records, then the means of strata if there are any."""
+        return (self.everybody, *(self.means if self.strata else ()))
+
 
 @document
 class MeansTable:

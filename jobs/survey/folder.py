@@ -63,10 +63,7 @@ def owner_of(plan: SurveyPlan) -> Owner:
 
 
 def load_folder(
-    out: Place,
-    config: Path | None,
-    solution: str | None = None,
-    confidential: Place | None = None,
+    out: Place, config: Path | None, solution: str | None = None, confidential: Place | None = None
 ) -> SurveyPlan:
     """Load the run file of a run folder.
 

@@ -32,12 +32,7 @@ from jobs.pipeline.storage.layout import received_release
 from jobs.pipeline.storage.ledger import read_ledger_of_parts
 from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import SIZE, SYNTHESIS, WEIGHT, spelled
-from jobs.survey.documents import (
-    MeansTable,
-    MeasuredPart,
-    SurveyManifest,
-    read_survey_manifest,
-)
+from jobs.survey.documents import MeansTable, MeasuredPart, SurveyManifest, read_survey_manifest
 from jobs.survey.measurements import part_cost, read_part
 from jobs.survey.plan import SurveyPlan, TablePlan, load_survey, public_strata
 from jobs.survey.results import (

@@ -263,8 +263,7 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
         attributes: Mapping[str, int] = facts["attributes"]
         domain = Domain(tuple(attributes), tuple(attributes.values()))
         merging = Merging(
-            tuple(np.array(levels, np.int64) for levels in facts["new_level"]),
-            tuple(facts["kept"]),
+            tuple(np.array(levels, np.int64) for levels in facts["new_level"]), tuple(facts["kept"])
         )
         first, second, third, *inside = map(tuple, phases)
         if facts["holds"] == _KINDS[ChosenMarginals]:

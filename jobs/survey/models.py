@@ -233,8 +233,7 @@ class SynthesisStrataConfig(Model):
         description="Public CSV file as for means; its weights are the shares of the microdata."
     )
     min_share: MinShare = Field(
-        default=Fraction(1, 1000),
-        description="Strata of at most this weight are pooled.",
+        default=Fraction(1, 1000), description="Strata of at most this weight are pooled."
     )
     population_model_share: Part = Field(
         default=Fraction(2, 3),

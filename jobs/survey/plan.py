@@ -6,12 +6,12 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -71,8 +71,6 @@ from jobs.survey.models import (
     attributes_of,
 )
 
-S = TypeVar("S")
-T = TypeVar("T")
 _AFTER_MEANS = {"shrink"}
 _AFTER_SYNTHESIS = {"components", "n_fits", "steps", "seed", "n_records"}
 
@@ -276,23 +274,21 @@ def load_survey(
     budget = budget_of(config.privacy, config.privacy, f"{path}: privacy")
     with at(str(path)):
         check_survey(config)
-    columns = config.data.columns
+    columns, means, tables = config.data.columns, [], []
     domain = Domain(tuple(columns), tuple(len(column.levels) for column in columns.values()))
-    total = budget.total
-    means = _each(
-        f"{path}: statistics", config.statistics, lambda one: _mean_plan(one, config, total)
-    )
-    tables = _each(
-        f"{path}: contingency_tables",
-        config.contingency_tables,
-        lambda one: table_plan(one, config, total),
-    )
+    for index, statistic in enumerate(config.statistics):
+        with at(f"{path}: statistics.{index}"):
+            means.append(_mean_plan(statistic, config, budget.total))
+    for index, table in enumerate(config.contingency_tables):
+        with at(f"{path}: contingency_tables.{index}"):
+            tables.append(table_plan(table, config, budget.total))
     with at(f"{path}: synthesis.strata"):
         strata = _synthesis_strata(config, domain)
     with at(str(path)):
         _check_tables(tables)
     root, digest = released or (None, _digest(written, config))
-    return SurveyPlan(config, path, digest, budget, domain, means, tables, strata, solution, root)
+    planned = (tuple(means), tuple(tables), strata, solution, root)
+    return SurveyPlan(config, path, digest, budget, domain, *planned)
 
 
 def meaning_of_survey(path: Path) -> tuple[SurveyConfig, str]:
@@ -303,15 +299,6 @@ def meaning_of_survey(path: Path) -> tuple[SurveyConfig, str]:
     """
     plan = load_survey(path)
     return plan.config, plan.digest
-
-
-def _each(where: str, stated: Sequence[S], build: Callable[[S], T]) -> tuple[T, ...]:
-    """Build a value from each entry of a list; errors name the index of the entry."""
-    built = []
-    for index, one in enumerate(stated):
-        with at(f"{where}.{index}"):
-            built.append(build(one))
-    return tuple(built)
 
 
 def _microdata_domain(synthesis: SynthesisConfig, domain: Domain) -> Domain:
@@ -600,20 +587,6 @@ def table_plan(config: TableConfig, run: SurveyConfig, budget: Fraction) -> Tabl
       ConfigError: It names an unknown attribute, or its guarantee would be empty.
       BudgetError: The table is too large to be drawn exactly.
     """
-    _check_promise(run)
-    check_each(config.attributes, run.data.columns, "query")
-    shape = tuple(len(run.data.columns[name].levels) for name in config.attributes)
-    n_cells, most = math.prod(shape), f"at most {_MOST_CELLS}"
-    require(n_cells <= _MOST_CELLS, "query", "has too many cells", n_cells, most)
-    exact = _exact(config)
-    cost, records = budget * config.share, run.data.n_records
-    plans = [TablePlan(config, shape, order, cost) for order in itertools.permutations(exact)]
-    plan = min(plans, key=lambda plan: most_steps(plan.margins(), records))
-    refuse_large(plan.margins(), records, plan.conditioning.scale)
-    return plan
-
-
-def _check_promise(run: SurveyConfig) -> None:
     definition, neighbors = run.privacy.definition, run.privacy.neighbors
     what = (
         "conditioned has no guarantee under zCDP: the probability that noise keeps the exact "
@@ -624,6 +597,16 @@ def _check_promise(run: SurveyConfig) -> None:
     what = "conditioned keeps the number of records, which unbounded neighbors protect"
     got = f"neighbors {neighbors}"
     require(neighbors is Neighbors.BOUNDED, "method", what, got, "neighbors bounded")
+    check_each(config.attributes, run.data.columns, "query")
+    shape = tuple(len(run.data.columns[name].levels) for name in config.attributes)
+    n_cells, most = math.prod(shape), f"at most {_MOST_CELLS}"
+    require(n_cells <= _MOST_CELLS, "query", "has too many cells", n_cells, most)
+    exact = _exact(config)
+    cost, records = budget * config.share, run.data.n_records
+    plans = [TablePlan(config, shape, order, cost) for order in itertools.permutations(exact)]
+    plan = min(plans, key=lambda plan: most_steps(plan.margins(), records))
+    refuse_large(plan.margins(), records, plan.conditioning.scale)
+    return plan
 
 
 def _exact(config: TableConfig) -> tuple[tuple[int, ...], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from statistics import NormalDist
 from typing import Any
@@ -119,9 +119,9 @@ def means_text(table: MeansTable) -> str:
     """
     names = [field.name for field in fields(StratumMean)]
     rows = [
-        (one.name, *json_of(mean).values())
-        for one in table.statistics
-        for mean in (one.everybody, *(one.means if one.strata else ()))
+        (statistic.name, *json_of(mean).values())
+        for statistic in table.statistics
+        for mean in statistic.rows
     ]
     return csv_text([["statistic", *names], *(map(cell, row) for row in rows)])
 
@@ -149,20 +149,19 @@ def released_mean(
     if config.shrink:
         means = np.clip(shrink(means, variances), lows, highs)
     weights = [*mean.weights.values()]
-    rows = tuple(
-        StratumMean(
-            stratum=name,
-            weight=str(weights[i]),
-            size=int(sizes[i]),
-            mean=float(means[i]),
-            standard_error=math.sqrt(float(variances[i])),
-            noise_sd=float(estimates.noise_sd[i]),
-            low=float(lows[i]),
-            high=float(highs[i]),
-            outside=bool(estimates.outside[i]),
-        )
-        for i, name in enumerate(mean.strata.names)
-    )
+    columns = {
+        "stratum": mean.strata.names,
+        "weight": map(str, weights),
+        "size": mean.strata.sizes.values(),
+        "mean": means.tolist(),
+        "standard_error": np.sqrt(variances).tolist(),
+        "noise_sd": estimates.noise_sd.tolist(),
+        "low": lows.tolist(),
+        "high": highs.tolist(),
+        "outside": estimates.outside.tolist(),
+    }
+    values: Iterable[tuple[Any, ...]] = zip(*columns.values(), strict=True)
+    rows = tuple(StratumMean(**dict(zip(columns, row, strict=True))) for row in values)
     shares = np.array([float(weight) for weight in weights])
     deviation = math.sqrt(float(shares**2 @ variances))
     whole = float(shares @ estimates.means)
@@ -180,6 +179,12 @@ def released_mean(
     )
     if len(rows) == 1:
         population = replace(rows[0], stratum=POPULATION)
+    outside = [row.stratum for row in rows if row.outside]
+    warning = (
+        f"noisy means of {len(outside)} of {len(rows)} strata ({', '.join(outside[:3])}) lie more "
+        "than three standard deviations outside the bounds known before: `low` and `high` are too "
+        "narrow, or `spread` is too small and clipping biases the means"
+    )
     return ReleasedMean(
         name=mean.name,
         attribute=config.mean,
@@ -191,7 +196,7 @@ def released_mean(
         pooled=mean.pooled,
         everybody=population,
         means=rows,
-        warnings=_warnings(rows),
+        warnings=(warning,) if outside else (),
     )
 
 
@@ -224,17 +229,6 @@ def _deviations(failure: float, definition: Definition) -> float:
     if definition is Definition.ZCDP:
         return normal
     return max(normal, math.log(1.0 / failure) / math.sqrt(2.0))
-
-
-def _warnings(rows: Sequence[StratumMean]) -> tuple[str, ...]:
-    outside = [row.stratum for row in rows if row.outside]
-    if not outside:
-        return ()
-    return (
-        f"noisy means of {len(outside)} of {len(rows)} strata ({', '.join(outside[:3])}) lie more "
-        "than three standard deviations outside the bounds known before: `low` and `high` are too "
-        "narrow, or `spread` is too small and clipping biases the means",
-    )
 
 
 def _tables_csv(plan: SurveyPlan) -> list[Place]:
@@ -274,16 +268,6 @@ def conditioned_of(plan: SurveyPlan, part: str) -> TablePromise | None:
     if not isinstance(table, TablePlan):
         return None
     return TablePromise(**_proved(table.conditioning), exact=table.exact_names)
-
-
-def promise_words(name: str, promise: Mapping[str, Any]) -> str:
-    """Describe the guarantee of a table in one sentence."""
-    return (
-        f"{name}: published as in the data, without protection: {', '.join(promise['exact'])}; "
-        "between data sets that agree on all that is exact, proved up to k = "
-        f"{promise['k']} changed records: (1 + gamma) k epsilon = (1 + {promise['gamma']}) x "
-        f"{promise['k']} x {promise['epsilon']} = {promise['proved']}"
-    )
 
 
 def _proved(conditioning: Conditioning) -> dict[str, Any]:

@@ -39,7 +39,8 @@ from jobs.survey.folder import (
 from jobs.survey.manifest import finalize_survey, is_made
 from jobs.survey.measurements import read_answers
 from jobs.survey.plan import SurveyPlan
-from jobs.survey.reports import write_internal_page, write_public_page
+from jobs.survey.report.internal import write_internal_page
+from jobs.survey.report.public import write_public_page
 from jobs.survey.results import (
     draw_microdata,
     released_means,
@@ -92,8 +93,8 @@ def open_survey(
         plan_chunks(table_of(plan))
     with open_folder(
         owner_of(plan), lambda run: [spending_of(plan, run)], reporter, moved=moved
-    ) as folder:
-        spending = spending_of(plan, folder.identity)
+    ) as (identity, _):
+        spending = spending_of(plan, identity)
         refuse_lost([spending])
         refuse_other_draws([spending])
         yield SurveyJob(plan, spending, reporter)
@@ -199,10 +200,10 @@ def _evaluate(job: SurveyJob) -> Place:
 
 
 def check_survey(plan: SurveyPlan) -> list[str]:
-    """List the progress of each part, one line per part; reads no data.
+    """List each part of a survey as to do, measured or released, without reading survey data.
 
     Raises:
-      LedgerError: Noisy answers are lost.
+      LedgerError: Noisy answers that were paid for, or the ledger, are missing or changed.
     """
     refuse_lost([spending_of(plan)])
     lines = []

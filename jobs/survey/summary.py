@@ -13,13 +13,13 @@ from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.report import text
 from jobs.survey.plan import MeanPlan, SurveyPlan
-from jobs.survey.results import conditioned_of, promise_words
+from jobs.survey.results import conditioned_of
 
 
-def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
-    """Gather budget, parts, strata and missing files of a run; reads no data."""
+def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
+    """Print budget, parts, strata and missing files of a run; reads no data."""
     data = plan.config.data
-    parts = []
+    parts: list[dict[str, Any]] = []
     for part, cost in plan.costs.items():
         mean = plan.part(part)
         strata = mean.strata.sizes.values() if isinstance(mean, MeanPlan) else ()
@@ -35,31 +35,33 @@ def survey_summary(plan: SurveyPlan) -> dict[str, Any]:
                 "conditioned": None if promise is None else json_of(promise),
             }
         )
-    return {
-        "name": plan.config.name,
-        "budget": json_of(guarantee_of(plan.budget)),
-        "records": data.n_records,
-        "attributes": len(plan.domain.names),
-        "levels": sum(plan.domain.sizes),
-        "parts": parts,
-        "absent": [] if data.path.exists() else [f"data.path: {data.path}"],
-    }
-
-
-def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
-    """Print costs and measurements of a run."""
-    summary = survey_summary(plan)
+    absent = [] if data.path.exists() else [f"data.path: {data.path}"]
     if as_json:
+        summary = {
+            "name": plan.config.name,
+            "budget": json_of(guarantee_of(plan.budget)),
+            "records": data.n_records,
+            "attributes": len(plan.domain.names),
+            "levels": sum(plan.domain.sizes),
+            "parts": parts,
+            "absent": absent,
+        }
         typer.echo(json.dumps(summary, indent=1))
         return
-    typer.echo(printable(f"{summary['name']}: {text.guarantee(guarantee_of(plan.budget))}"))
+    typer.echo(printable(f"{plan.config.name}: {text.guarantee(guarantee_of(plan.budget))}"))
     table = Table("part", "share", "cost", "strata", "smallest", "pooled")
-    for row in summary["parts"]:
+    for row in parts:
         cells = [row["part"], row["share"], row["cost"], row["strata"] or "", row["smallest"] or ""]
         table.add_row(*map(str, cells), str(len(row["pooled"]) or ""))
     result_console().print(table)
-    for row in summary["parts"]:
-        if row["conditioned"] is not None:
-            typer.echo(printable(promise_words(row["part"], row["conditioned"])))
-    for absent in summary["absent"]:
-        typer.echo(printable(f"missing: {absent}"))
+    for part in plan.costs:
+        if promise := conditioned_of(plan, part):
+            sentence = (
+                f"{part}: published as in the data, without protection: {', '.join(promise.exact)};"
+                " between data sets that agree on all that is exact, proved up to k = "
+                f"{promise.k} changed records: (1 + gamma) k epsilon = (1 + {promise.gamma}) x "
+                f"{promise.k} x {promise.epsilon} = {promise.proved}"
+            )
+            typer.echo(printable(sentence))
+    for missing in absent:
+        typer.echo(printable(f"missing: {missing}"))

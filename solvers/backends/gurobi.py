@@ -6,10 +6,8 @@ import gurobipy
 import numpy as np
 
 from das.errors import RuntimeSetupError, SolverError
-from solvers.backends.certificate import estimate
-from solvers.backends.quadratic_program import quadratic_program
-from solvers.least_squares.blocks import Fixed
-from solvers.problem import Estimate, NodeProblem
+from solvers.backends.quadratic_program import estimate, quadratic_program
+from solvers.problem import Estimate, Fixed, NodeProblem
 from solvers.rounding.mixed_integer import MixedIntegerProgram, MixedIntegerSolution, Outcome
 
 

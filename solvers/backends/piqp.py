@@ -6,10 +6,8 @@ import numpy as np
 import piqp
 import scipy.sparse as sp
 
-from solvers.backends.certificate import estimate
-from solvers.backends.quadratic_program import quadratic_program
-from solvers.least_squares.blocks import Fixed
-from solvers.problem import Estimate, NodeProblem
+from solvers.backends.quadratic_program import estimate, quadratic_program
+from solvers.problem import Estimate, Fixed, NodeProblem
 
 
 def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:

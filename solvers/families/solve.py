@@ -17,10 +17,10 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import VerificationError
-from solvers.least_squares import active_set, arrays
+from solvers.least_squares import arrays
 from solvers.least_squares.blocks import ALIKE, PENALTY
 from solvers.least_squares.machine_code import FAMILIES, kernels
-from solvers.least_squares.solve import OVERSHOOT
+from solvers.least_squares.solve import MOST_STEPS, OVERSHOOT, STALE_STEPS
 
 # Defaults, not measured.
 MOST_CELLS = 200  # live cells of a node; larger nodes are divided into blocks
@@ -124,7 +124,9 @@ class PackedFamilies:
         self._first, self._first_weights = first, np.zeros(M)
         self._weights = np.array(weights, np.float64, order="C")
         if first is not None and M:
-            self._first_weights = _positive(weights, first)
+            # As `passes._partition`: the least weight of a child where the weight is 0.
+            least = np.where(weights > 0, weights, np.inf).min(axis=1)
+            self._first_weights = np.where(weights[:, first] > 0, weights[:, first], least)
             self._weights[:, first] = 0.0
         sizes = np.diff(parents.offsets)
         self._is_packed = (sizes > 0) & (sizes <= MOST_CELLS) & (parents.n_children > 1)
@@ -132,7 +134,10 @@ class PackedFamilies:
         is_heavy = (sizes >= DUAL_ASCENT_CELLS) & (parents.n_children * sizes**2 > MOST_NUMBERS)
         for heavy in np.flatnonzero(self._is_packed & is_heavy):
             rows = slice(parents.first[heavy], parents.first[heavy] + parents.n_children[heavy])
-            self._is_packed[heavy] = _is_alike(self._weights[rows])
+            of_children = self._weights[rows]
+            shares = of_children / of_children.max(axis=1, initial=1e-300, keepdims=True)
+            # Whether the weights of all children are proportional.
+            self._is_packed[heavy] = np.ptp(shares, axis=0).max(initial=0.0) <= ALIKE
         children = np.where(self._is_packed, parents.n_children, 0)
         self._groups, self._sizes = _numbered(queries, parents)
         self._chain, self._chain_sizes = _numbered(questions.chain, parents)
@@ -202,7 +207,12 @@ class PackedFamilies:
             groups = index[self._first] - low_answer
             of_parent = np.bincount(groups, whole).astype(np.float64)
             first_weights = self._first_weights[first : first + C]
-            targets = _nearest_sums(answers[:, low_answer:high_answer], first_weights, of_parent)
+            # The nonnegative sums nearest to the answers that add up to the parent's. Each sum is
+            # projected separately, which is exact; see `kernels.project_by_cell`.
+            noisy = np.ascontiguousarray(answers[:, low_answer:high_answer])
+            give = np.repeat(first_weights.max() / first_weights[:, None], noisy.shape[1], axis=1)
+            free = np.ones(noisy.shape, np.bool_)
+            targets, _ = kernels().project_by_cell(noisy, give, free, of_parent)
         queries = index, ends, answers, weights
         unit, *block, alone = code.assemble(queries, groups, targets, PENALTY)
         if not unit.all():
@@ -272,32 +282,10 @@ def _iterate(
         penalty,
     )
     guess = arrays.Guess(support, np.zeros((C, 0), np.int64))
-    limits = active_set.MOST_STEPS, active_set.STALE_STEPS
-    _, steps = code.active_set(tuple(guess), tuple(point), tuple(problem), tolerance, *limits)
+    _, steps = code.active_set(
+        tuple(guess), tuple(point), tuple(problem), tolerance, MOST_STEPS, STALE_STEPS
+    )
     return point.x, point.coupling, point.sums[0] if m else no_rows, int(steps)
-
-
-def _nearest_sums(answers: FloatArray, weights: FloatArray, parent: FloatArray) -> FloatArray:
-    """Return the nonnegative sums nearest to answers float64[C, m] that add up to the parent's.
-
-    Each sum is projected separately, which is exact; see `kernels.project_by_cell`.
-    """
-    give = np.repeat(weights.max() / weights[:, None], answers.shape[1], axis=1)
-    free = np.ones(answers.shape, np.bool_)
-    sums, _ = kernels().project_by_cell(np.ascontiguousarray(answers), give, free, parent)
-    return np.asarray(sums)
-
-
-def _is_alike(weights: FloatArray) -> bool:
-    """Return whether the weights float64[C, T] of all children are proportional."""
-    shares = weights / weights.max(axis=1, initial=1e-300, keepdims=True)
-    return bool(np.ptp(shares, axis=0).max(initial=0.0) <= ALIKE)
-
-
-def _positive(weights: FloatArray, first: int) -> FloatArray:
-    """Return weights of a first pass; as `passes._partition`, the least of a child where 0."""
-    least = np.where(weights > 0, weights, np.inf).min(axis=1)
-    return np.asarray(np.where(weights[:, first] > 0, weights[:, first], least))
 
 
 def _numbered(partitions: IntArray, parents: Parents) -> tuple[IntArray, IntArray]:

@@ -6,9 +6,9 @@ finest partition that all of them refine. The others, outside, have few groups. 
     G_c / d_c = H_c = blockdiag(H_c1, ..., H_cB) + F_c' F_c ,
 
 with F_c of few rows. Eliminating the blocks, and within a block the coupling of the children, is
-cheap and leaves a system of the outside rows of all children (see `elimination`). The division into
-inside and outside has the least estimated cost. With everything inside there is one block; with
-everything outside every cell is a block.
+cheap and leaves a system of the outside rows of all children (see
+`interior_point.Elimination`). The division into inside and outside has the least estimated cost.
+With everything inside there is one block; with everything outside every cell is a block.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SolverError
 from solvers.constraints import limits
 from solvers.least_squares.machine_code import kernels
-from solvers.problem import LeastSquaresTerm, NodeProblem, Term, coarsening
-
-Fixed = tuple[tuple[IntArray, FloatArray], ...]
+from solvers.problem import Fixed, LeastSquaresTerm, NodeProblem, Term, coarsening
 
 # Defaults, not measured.
 _SUPPORT = 0.2  # usual share of positive cells of a child
@@ -238,31 +236,21 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
     )
 
 
-@dataclass(frozen=True)
-class Extent:
-    """Size of an arranged problem.
+def extent(problem: NodeProblem, fixed: Fixed = ()) -> tuple[int, float, int]:
+    """Compute the size of the arranged problem without arranging it.
 
-    Attributes:
-      largest_block: Cells of its largest block.
-      numbers: Numbers in its matrices over cells: of the blocks, one for each pattern, and of the
-        positive cells of each child.
-      patterns: 1 if the weights of all children are proportional, else as many as children.
+    Returns:
+      Cells of its largest block. Numbers in its matrices over cells: of the blocks, one for each
+      pattern, and of the positive cells of each child. Number of patterns: 1 if the weights of all
+      children are proportional, else as many as children.
     """
-
-    largest_block: int
-    numbers: float
-    patterns: int
-
-
-def extent(problem: NodeProblem, fixed: Fixed = ()) -> Extent:
-    """Compute the size of the arranged problem without arranging it."""
     C = problem.n_children
     equalities, _, terms = _not_given(problem, fixed)
     _, labels = _divide(terms, equalities, C, problem.n_cells)
     sizes = np.bincount(labels).astype(float)
     patterns = _relative_weights(terms, _units(problem, equalities)).shape[1]
     numbers = max(patterns, C * _SUPPORT**2) * float((sizes**2).sum())
-    return Extent(int(sizes.max(initial=0)), numbers, patterns)
+    return int(sizes.max(initial=0)), numbers, patterns
 
 
 def _relative_weights(terms: Sequence[Term], unit: FloatArray) -> FloatArray:
@@ -319,7 +307,7 @@ def _units(problem: NodeProblem, equalities: Sequence[Equality]) -> FloatArray:
             unit[c] = largest if largest > 0 else 1.0
             continue
         if largest <= 0:
-            raise _not_full_rank(problem, int(c))
+            raise not_full_rank(problem, int(c))
         key = (weights / largest).tobytes()
         if key not in curvatures:
             curvatures[key] = _smallest_curvature(problem, int(c), weights / largest, fixed)
@@ -364,11 +352,12 @@ def _smallest_curvature(
         G = (G + G.T) / 2
     least = float(np.linalg.eigvalsh(G)[fixed.shape[1]])
     if least <= FLAT * scale:
-        raise _not_full_rank(problem, child)
+        raise not_full_rank(problem, child)
     return least
 
 
-def _not_full_rank(problem: NodeProblem, child: int) -> SolverError:
+def not_full_rank(problem: NodeProblem, child: int) -> SolverError:
+    """Return the error that the queries of a child do not determine all cells."""
     return SolverError(
         f"node {problem.geocode} ({problem.n_cells} live cells), child {child}",
         "the measured and exact queries together do not have full column rank on the live cells",

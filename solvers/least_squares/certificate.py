@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from das.arrays import FloatArray
-from solvers.least_squares.blocks import Fixed, Quadratic, side_by_side
+from solvers.least_squares.blocks import Quadratic, side_by_side
 from solvers.least_squares.machine_code import kernels
-from solvers.problem import Certificate, LeastSquaresTerm, NodeProblem, group_sums
+from solvers.problem import Certificate, Fixed, LeastSquaresTerm, NodeProblem, group_sums
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,10 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SolverError
-from solvers.least_squares.blocks import Fixed
 from solvers.problem import (
     Estimate,
     ExactTerm,
+    Fixed,
     LeastSquaresTerm,
     LeavesTerm,
     NodeProblem,
@@ -59,7 +59,17 @@ def solve_in_passes(problem: NodeProblem, tolerance: float, solve: Solve) -> Est
     for indices in problem.order[:-1]:
         terms = [problem.terms[index] for index in indices]
         kept = [_partition(problem, term) for term in terms]
-        estimate, first = _solve_coarse(problem, kept, fixed, tolerance, solve)
+        # A pass is solved on the coarsest partition that its terms and constraints distinguish.
+        coarse, first, _ = _coarse(problem, kept, fixed)
+        within = tuple((groups[first], targets) for groups, targets in fixed)
+        if any(_size(term) == len(first) for term in kept):
+            estimate = solve(coarse, tolerance, within)
+        else:
+            least = np.min([t.weights for t in kept], axis=0)
+            for weight in _PROXIMAL_WEIGHTS:
+                estimate = _solve_near(coarse, weight * least, within, tolerance, solve)
+                if estimate.status is not Status.LIMIT:
+                    break
         if estimate.status is not Status.SOLVED:
             return estimate
         for term in _finest(kept):
@@ -130,39 +140,15 @@ def _with_full_rank(last: NodeProblem, problem: NodeProblem) -> NodeProblem:
     return last if separates else replace(problem, order=())
 
 
-def _solve_coarse(
-    problem: NodeProblem,
-    terms: list[LeastSquaresTerm],
-    fixed: Fixed,
-    tolerance: float,
-    solve: Solve,
-) -> tuple[Estimate, IntArray]:
-    """Solve a pass on the coarsest partition that its terms and constraints distinguish.
-
-    If the terms lack full column rank on it, proximal steps are taken: each adds a small square
-    around the last point, and their limit solves the pass without it (Rockafellar, SIAM J. Control
-    Optim. 14 (1976), Theorem 2: linear convergence at the rate of the added weight).
-
-    Returns:
-      An estimate of the groups, and the first cell of each group.
-    """
-    coarse, first, _ = _coarse(problem, terms, fixed)
-    m = len(first)
-    within = tuple((g[first], targets) for g, targets in fixed)
-    if any(_size(term) == m for term in terms):
-        return solve(coarse, tolerance, within), first
-    least = np.min([t.weights for t in terms], axis=0)
-    for weight in _PROXIMAL_WEIGHTS:
-        estimate = _solve_near(coarse, weight * least, within, tolerance, solve)
-        if estimate.status is not Status.LIMIT:
-            break
-    return estimate, first
-
-
 def _solve_near(
     coarse: NodeProblem, weight: FloatArray, fixed: Fixed, tolerance: float, solve: Solve
 ) -> Estimate:
-    """Solve a pass by proximal steps of float64[C] weights."""
+    """Solve a pass whose terms lack full column rank by proximal steps of float64[C] weights.
+
+    Each step adds a small square around the last point, and their limit solves the pass without it
+    (Rockafellar, SIAM J. Control Optim. 14 (1976), Theorem 2: linear convergence at the rate of the
+    added weight).
+    """
     C, m = coarse.n_children, coarse.n_cells
     center = (
         np.zeros((C, m))

@@ -150,26 +150,19 @@ def solve_on_sides(problems: BoundedProblems, side: np.ndarray) -> tuple[FloatAr
     root = np.sqrt(problems.row_weights)
     inverse = free / problems.cell_weights
     center = np.where(free, problems.cell_targets, x)
-    right = root * (problems.row_targets - _apply(problems.rows, center))
-    spread = problems.rows * inverse[:, None, :]
-    K = spread @ problems.rows.swapaxes(-1, -2)
+    rows, is_shared = problems.rows, problems.rows.ndim == 2
+    answers = center @ rows.T if is_shared else (rows @ center[:, :, None])[:, :, 0]
+    right = root * (problems.row_targets - answers)
+    spread = rows * inverse[:, None, :]
+    K = spread @ rows.swapaxes(-1, -2)
     K *= root[:, :, None] * root[:, None, :]
     diagonal = np.arange(K.shape[1])
     K[:, diagonal, diagonal] += 1
-    adjoint = _adjoint(problems.rows, root * np.linalg.solve(K, right[:, :, None])[:, :, 0])
+    multipliers = root * np.linalg.solve(K, right[:, :, None])[:, :, 0]
+    adjoint = multipliers @ rows if is_shared else (multipliers[:, None, :] @ rows)[:, 0]
     x = center + inverse * adjoint
     gradient = np.where(free, 0.0, problems.cell_weights * (x - problems.cell_targets) - adjoint)
     return x, gradient
-
-
-def _apply(rows: FloatArray, x: FloatArray) -> FloatArray:
-    """Compute U x for each problem."""
-    return np.asarray(x @ rows.T if rows.ndim == 2 else (rows @ x[:, :, None])[:, :, 0])
-
-
-def _adjoint(rows: FloatArray, v: FloatArray) -> FloatArray:
-    """Compute U' v for each problem."""
-    return np.asarray(v @ rows if rows.ndim == 2 else (v[:, None, :] @ rows)[:, 0])
 
 
 def _wanted_sides(
@@ -251,3 +244,84 @@ def solve_with_equalities(
         got=f"{left.sum()} problems, largest miss {worst.max():.1e} after {_MOST_ROUNDS} rounds",
         want=f"at most {_MET:.0e} of the largest",
     )
+
+
+_FLOAT_ROOM = 1e-7  # added to the smallest deviation: the tolerance of HiGHS
+
+
+def fit_largest_deviation(
+    rows: FloatArray,
+    answers: FloatArray,
+    variances: FloatArray,
+    slack: float = 0.0,
+    equalities: Equalities | None = None,
+) -> FloatArray:
+    """Fit the histogram of every draw.
+
+    Args:
+      rows: float64[m, n], coarse queries.
+      answers: float64[R, m + n], coarse answers, then cells.
+      variances: float64[m + n].
+      slack: Deviation allowed beyond the smallest, in standard deviations.
+      equalities: Further equalities over the cells.
+
+    Returns:
+      float64[R, n], nonnegative.
+
+    Raises:
+      SolverError: A linear program or the least squares after it did not end.
+    """
+    deviations = np.sqrt(variances)
+    matrix = np.vstack([rows, np.eye(rows.shape[1])])
+    n, m, R = rows.shape[1], len(rows), len(answers)
+    must = equalities or Equalities(np.zeros((0, n)), np.zeros((R, 0)))
+    smallest = [
+        smallest_deviation(matrix, noisy, deviations, must.rows, target)
+        for noisy, target in zip(answers, must.targets, strict=True)
+    ]
+    room = np.array(smallest)[:, None] * (1 + _FLOAT_ROOM) + _FLOAT_ROOM + slack
+    limit = room * deviations
+    scaled = np.broadcast_to(1 / variances, answers.shape)
+    # Variables: cells, then the deviations of the coarse answers.
+    problems = BoundedProblems(
+        np.hstack([scaled[:, m:], scaled[:, :m]]),
+        np.hstack([answers[:, m:], np.zeros((R, m))]),
+        np.zeros((0, n + m)),
+        np.zeros((R, 0)),
+        np.zeros((R, 0)),
+        np.hstack([np.maximum(0.0, answers[:, m:] - limit[:, m:]), -limit[:, :m]]),
+        np.hstack([np.maximum(0.0, answers[:, m:] + limit[:, m:]), limit[:, :m]]),
+    )
+    rows_of_both = np.block([[rows, -np.eye(m)], [must.rows, np.zeros((len(must.rows), m))]])
+    both = Equalities(rows_of_both, np.hstack([answers[:, :m], must.targets]))
+    return solve_with_equalities(problems, both)[:, :n]
+
+
+def smallest_deviation(
+    matrix: FloatArray,
+    answers: FloatArray,
+    deviations: FloatArray,
+    fixed: FloatArray,
+    targets: FloatArray,
+) -> float:
+    """Return min over x >= 0 with fixed x = targets of the largest |M x - a| / deviation.
+
+    >>> none = np.zeros((0, 1)), np.zeros(0)
+    >>> round(smallest_deviation(np.ones((2, 1)), np.array([1.0, 5.0]), np.ones(2), *none), 9)
+    2.0
+    """
+    import scipy.sparse as sp
+    from scipy.optimize import linprog
+
+    sparse, column = sp.csr_array(matrix), sp.csr_array(deviations[:, None])
+    result = linprog(
+        np.append(np.zeros(matrix.shape[1]), 1.0),
+        A_ub=sp.vstack([sp.hstack([sparse, -column]), sp.hstack([-sparse, -column])]),
+        b_ub=np.concatenate([answers, -answers]),
+        A_eq=np.hstack([fixed, np.zeros((len(fixed), 1))]) if len(fixed) else None,
+        b_eq=targets if len(fixed) else None,
+        method="highs",
+    )
+    if result.status != 0:
+        raise SolverError("largest deviation", "the linear program did not end", got=result.message)
+    return float(result.x[-1])

@@ -13,14 +13,59 @@ from types import MappingProxyType
 
 import numpy as np
 
-from das.arrays import FloatArray
+from das.arrays import BoolArray, FloatArray
 from das.errors import SolverError
 from das.mechanisms.mechanism import Continuous
 from solvers.choices import MOST_ENTRIES, MOST_UNKNOWNS, Method
-from solvers.objectives.bounded import Equalities
-from solvers.objectives.max_fit import fit_largest_deviation
-from solvers.objectives.reweighted import downweight, find_low_answers
+from solvers.objectives.bounded import Equalities, fit_largest_deviation
 from solvers.problem import GeneralTerm, LeastSquaresTerm, NodeProblem, group_sums
+
+CONFIDENCE = 0.99  # default, not measured
+
+
+def find_low_answers(answers: FloatArray, variance: float, noise: type[Continuous]) -> BoolArray:
+    """Mark the answers of disjoint queries that could be noise only.
+
+    In ascending order, the first answer j that the largest of j noises exceeds with probability at
+    most 1 - CONFIDENCE is not low. No larger answer is low either.
+
+    Args:
+      answers: float64[R, m].
+      variance: Variance of the noise.
+      noise: Family of the noise distribution.
+
+    Returns:
+      bool[R, m].
+    """
+    ranked = np.sort(answers, axis=1)
+    rank = np.arange(1, answers.shape[1] + 1)
+    surprising = rank * noise.of_variance(variance).log_cdf(ranked) >= np.log(CONFIDENCE)
+    n_low = np.where(surprising.any(1), surprising.argmax(1), answers.shape[1])
+    below = np.take_along_axis(ranked, np.maximum(n_low - 1, 0)[:, None], axis=1)
+    return np.asarray((answers <= below) & (n_low > 0)[:, None])
+
+
+def downweight(
+    low: BoolArray, variance: float, noise: type[Continuous]
+) -> tuple[FloatArray, FloatArray]:
+    """Return weights of single answers, float64[R, m], and of sums of low answers, float64[R].
+
+    In a row with n low answers, let M be the median of the largest of n noises, in counts (not in
+    standard deviations), or 1 if the median is less. Each low answer has the weight
+    1 / (2 M^2 variance), and their sum 1 / (2 n variance). All other answers have 1 / variance.
+    Without low answers, the sum has the weight 0.
+
+    Args:
+      low: bool[R, m], answers that could be noise only, as `find_low_answers` marks them.
+      variance: Variance of the noise.
+      noise: Family of the noise distribution.
+    """
+    n_low = low.sum(1)
+    some = np.maximum(n_low, 1)
+    median = np.maximum(1.0, noise.of_variance(variance).quantiles(0.5 ** (1 / some)))
+    each = np.where(low, 1 / (2 * median**2 * variance)[:, None], 1 / variance)
+    return each, np.where(n_low > 0, 1 / (2 * some * variance), 0.0)
+
 
 Objective = Callable[[NodeProblem, type[Continuous] | None], NodeProblem]
 """Function from a node problem and the family of its noise distribution to the node problem whose

@@ -24,7 +24,6 @@ from solvers.problem import (
     NO_LIMIT,
     ExactTerm,
     GeneralTerm,
-    KroneckerTerm,
     LeastSquaresTerm,
     LeavesTerm,
     NodeProblem,
@@ -84,8 +83,6 @@ def _with_unmeasured(term: Term) -> Term:
     weights = np.append(term.weights, 0.0)
     if isinstance(term, LeastSquaresTerm):
         return replace(term, answers=_with_row(term.answers), weights=weights)
-    if isinstance(term, KroneckerTerm):
-        return KroneckerTerm(term.query, term.cells, _with_row(term.adjoint), weights)
     return replace(term, adjoint=_with_row(term.adjoint), weights=weights)
 
 

@@ -19,6 +19,7 @@ from das.errors import InfeasibleError, SolverError
 from solvers.constraints import (
     given_sums,
     leaf_rows,
+    limits,
     linear_rows,
     sum_of_children,
     sums_of_groups,
@@ -162,10 +163,10 @@ def _program(
             types = sums_of_groups(problem.leaves.groups[first], t)
             lower[start : start + n_leaves] = leaves.least.ravel()
             upper[start : start + n_leaves] = leaves.most.ravel()
-            patterns = leaf_rows(leaves)
-            add(patterns.by_pattern, start, patterns.low, patterns.high)
+            by_type, by_pattern = leaf_rows(leaves)
+            add(by_pattern, start, limits(leaves.low), limits(leaves.high))
             between = sp.csr_array((t, start - (c + 1) * m))
-            add(sp.hstack([types, between, -patterns.by_type]), c * m, np.zeros(t), np.zeros(t))
+            add(sp.hstack([types, between, -by_type]), c * m, np.zeros(t), np.zeros(t))
             start += n_leaves
     cost = np.zeros(total)
     cost[up : down + m] = 1.0

@@ -16,8 +16,7 @@ import numpy as np
 from das.arrays import IntArray
 from das.errors import SolverError
 from invariants.leaves import Leaves
-from solvers.rounding.laminar import NO_SET
-from solvers.rounding.sums import Penalty, Sums
+from solvers.rounding.sums import NO_SET, Penalty, Sums
 
 _COST_UNIT = 10**6  # arc costs are in millionths of a person, real values in steps of the grid
 _SINK = 0  # sink of all children; also the source of cells at the root

@@ -72,7 +72,12 @@ def write_program(
 
 
 def _stack(rows: list[_Rows], sizes: tuple[int, ...]) -> csr_array:
-    """Stack rows; blocks of zeros have the width of their variables."""
+    """Stack the constraint rows of all groups into one matrix.
+
+    Args:
+      rows: Groups of rows; a block that is None becomes zeros.
+      sizes: Numbers of variables u, z and d: the columns of the three blocks of each group.
+    """
     blocks = [
         [
             csr_array((len(row.lower), size)) if block is None else block
@@ -106,15 +111,13 @@ def _leaves(sums: Sums, base: IntArray, leaves: tuple[Leaves, ...]) -> list[_Row
     """Return rows for leaves: types add up over patterns, and patterns are within bounds."""
     if not leaves:
         return []
-    k = base.shape[1]
-    rows = [leaf_rows(below) for below in leaves]
-    empty = csr_array((1, k))  # row of types without cells, whose item is -1
+    empty = csr_array((1, base.shape[1]))  # row of types without cells, whose item is -1
     items = csr_array(vstack([sums.family.items, empty], format="csr"))
     types = csr_array(items[sums.types])
     of_base = (types @ base.T).T.ravel()
-    by_type = block_diag([row.by_type for row in rows])
-    by_pattern = block_diag([row.by_pattern for row in rows])
-    low, high = (np.concatenate([getattr(row, side) for row in rows]) for side in ("low", "high"))
+    by_type, by_pattern = map(block_diag, zip(*map(leaf_rows, leaves), strict=True))
+    low = limits(np.concatenate([below.low for below in leaves]))
+    high = limits(np.concatenate([below.high for below in leaves]))
     return [
         _Rows(-every_child(len(base), types), by_type, None, of_base, of_base),
         _Rows(None, by_pattern, None, low, high),

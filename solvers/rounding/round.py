@@ -89,7 +89,9 @@ def round_counts(
       InfeasibleError: No nonnegative integers keep the invariants.
       SolverError: The time limit came before any counts were found, or a solver failed.
     """
-    children = _order_of_children(values)
+    # Children in the order of their values on the grid, first cell first.
+    on_steps = np.ascontiguousarray(on_grid(np.maximum(values, 0.0)).astype(">i8"))
+    children = np.argsort(on_steps.view(f"V{8 * values.shape[1]}").ravel(), kind="stable")
     sums = gather_sums(problem, values, children)
     if method is None and not sums.is_flow:
         with_rows = with_leaves_as_rows(problem)
@@ -149,12 +151,6 @@ class _Programs:
         base = low[:, sums.family.n_sets :]
         counts = base + np.rint(x[: base.size]).astype(np.int64).reshape(base.shape)
         return sums.of_counts(counts)[:, finest]
-
-
-def _order_of_children(values: FloatArray) -> IntArray:
-    """Return the order of children by their values on the grid, first cell first."""
-    numbers = np.ascontiguousarray(on_grid(np.maximum(values, 0.0)).astype(">i8"))
-    return np.argsort(numbers.view(f"V{8 * values.shape[1]}").ravel(), kind="stable")
 
 
 def _round_in_passes(sums: Sums, low: IntArray, high: IntArray, solve: _Solve) -> IntArray | None:

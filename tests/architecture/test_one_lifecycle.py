@@ -71,9 +71,9 @@ def callers(*called: str) -> set[str]:
         ),
         ("append_to_journal", JOURNALS),
         ("begin_journal", {"jobs.pipeline.storage.ledger.start_ledger"}),
-        ("draws.begin", {"jobs.pipeline.folder.draws.draw_once"}),
-        ("draws.record", {"jobs.pipeline.folder.draws.draw_once"}),
-        ("draws.fail", {"jobs.pipeline.folder.draws.draw_once"}),
+        ("draws.begin", {"jobs.pipeline.folder.draws.measure_once"}),
+        ("draws.record", {"jobs.pipeline.folder.draws.measure_once"}),
+        ("draws.fail", {"jobs.pipeline.folder.draws.measure_once"}),
         (
             "write_document(release.manifest, manifest, mode=READABLE)",
             {"jobs.pipeline.release.finalizing.write_manifest"},

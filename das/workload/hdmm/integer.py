@@ -168,7 +168,19 @@ def _query(name: str, attributes: Sequence[str], matrices: Sequence[IntArray]) -
 def _round(
     attribute: AttributeWorkload, given: AttributeStrategy, scale: int
 ) -> tuple[IntArray, AttributeStrategy]:
-    """Return integer rows, and the rows divided by their largest column norm."""
+    """Round the rows of the strategy of one attribute to integers.
+
+    If there are at most as many rows as distinct columns, a triangle with the same Gram matrix
+    replaces them. The rows are multiplied by `scale` and rounded. Rows of zeros are dropped, and
+    the greatest common divisor of all entries is divided out.
+
+    Returns:
+      The integer rows; and the strategy of these rows divided by their largest column L2 norm, so
+      that it has privacy cost 1.
+
+    Raises:
+      SchemaError: The rounded rows do not determine the workload of the attribute.
+    """
     if len(given.rows) == 1 and (given.rows == 1).all():
         return np.ones((1, attribute.size), np.int64), given
     first = group = np.arange(attribute.size)

@@ -107,7 +107,7 @@ class MarginalsStrategy:
         ).apply(table.ravel())
 
 
-def optimize_marginals(workload: Workload, *, gap: float = _GAP) -> MarginalsStrategy:
+def optimize_marginals(workload: Workload) -> MarginalsStrategy:
     """Choose the shares of all 2^d marginals (OPT_M).
 
     V = sum_S c_S M_S^T M_S has the eigenvalues lambda_T = sum over S containing T of
@@ -122,14 +122,13 @@ def optimize_marginals(workload: Workload, *, gap: float = _GAP) -> MarginalsStr
 
     Args:
       workload: Marginals with weights, over at most 14 attributes.
-      gap: Relative distance to the optimum to be proven.
 
     Raises:
       SchemaError: There are more attributes.
-      SolverError: The gap was not reached.
+      SolverError: The relative distance to the optimum was not proven to be below 1e-5.
     """
     sets, descent = _all_marginals(workload)
-    shares, error, bound = descent.run(gap)
+    shares, error, bound = descent.run()
     kept = shares > 0
     return MarginalsStrategy(workload, sets[kept], shares[kept], error, bound)
 
@@ -151,14 +150,14 @@ def optimize_marginals_l1(workload: Workload) -> MarginalsStrategy:
       SolverError: The bound for squared norms was not proven.
     """
     sets, descent = _all_marginals(workload)
-    squared, _, bound = descent.run(_GAP)
+    squared, _, bound = descent.run()
     shares, error = descent.run_l1(squared)
     kept = shares > 0
     return MarginalsStrategy(workload, sets[kept], shares[kept], error, bound, Norm.L1)
 
 
 def _all_marginals(workload: Workload) -> tuple[BoolArray, _MarginalsDescent]:
-    """Return all sets of attributes, bool[2^d, d], and the problem of their shares."""
+    """List all sets of attributes, bool[2^d, d], and build the problem of their shares."""
     attributes = workload.attributes
     if len(attributes) > MOST_ATTRIBUTES:
         raise SchemaError(
@@ -211,7 +210,7 @@ class _MarginalsDescent:
         ratios[used] /= values
         return error, self.to_lambda.transpose().apply(ratios)
 
-    def run(self, gap: float) -> tuple[FloatArray, float, float]:
+    def run(self) -> tuple[FloatArray, float, float]:
         """Return shares that sum to 1, their error and a bound on all errors."""
         from scipy.optimize import minimize
 
@@ -231,14 +230,14 @@ class _MarginalsDescent:
             return math.log(error), 2 * root * (1 - slope / error) / scale
 
         def stop_when_proven(_: FloatArray) -> None:
-            if best_error <= bound * (1 + gap):
+            if best_error <= bound * (1 + _GAP):
                 raise StopIteration
 
         ideal = self.from_lambda.apply(np.sqrt(self.tau / self.cell_costs))
         record(np.maximum(ideal, 0.0) / np.maximum(ideal, 0.0).sum())
         point = np.sqrt(np.maximum(ideal, ideal.max() * 1e-4))
         for _ in range(_MOST_RESTARTS):
-            if best_error <= bound * (1 + gap):
+            if best_error <= bound * (1 + _GAP):
                 break
             point = minimize(
                 objective,
@@ -248,17 +247,19 @@ class _MarginalsDescent:
                 callback=stop_when_proven,
                 options={"maxiter": _MOST_ITERATIONS, "maxcor": 20, "ftol": 0.0, "gtol": 0.0},
             ).x
-        if best_error > bound * (1 + gap):
-            raise not_proven("strategy of marginals", best_error, bound, gap)
+        if best_error > bound * (1 + _GAP):
+            raise not_proven("strategy of marginals", best_error, bound, _GAP)
         large = np.where(best > _LEAST_SHARE, best, 0.0)
         large /= large.sum()
         error = self.evaluate(large)[0]
-        if error <= bound * (1 + gap):
+        if error <= bound * (1 + _GAP):
             return large, error, bound
         return best, best_error, bound
 
     def run_l1(self, squared: FloatArray) -> tuple[FloatArray, float]:
-        """Return shares that sum to 1, and their error for precisions that are squared shares.
+        """Minimize the error over shares of L1 norm 1 whose squares are the precisions.
+
+        Return the shares, float64[2^d], and the error.
 
         Args:
           squared: float64[2^d], the optimal shares for precisions equal to the shares.

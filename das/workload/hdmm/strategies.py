@@ -222,7 +222,7 @@ class UnionStrategy:
         for part, values in zip(self.parts, noisy, strict=True):
             if (list_members(part.workload.marginals) == chosen).all(axis=1).any():
                 return part.answer([values], names)
-        raise SchemaError(f"marginal {list(names)}", "is in no group of the strategy")
+        raise SchemaError(f"marginal {list(names)}", "is not one that the strategy answers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,27 +352,23 @@ def _select(workload: Workload, indexes: IntArray) -> Workload:
 HdmmStrategy = KroneckerStrategy | UnionStrategy | MarginalsStrategy
 
 
-def list_hdmm(workload: Workload, solve: AttributeSolver = solve_exactly) -> list[HdmmStrategy]:
+def list_hdmm(workload: Workload) -> list[HdmmStrategy]:
     """Optimize a strategy of each family; marginals only up to 14 attributes."""
-    strategies: list[HdmmStrategy] = [
-        optimize_kronecker(workload, solve),
-        optimize_union(workload, solve),
-    ]
+    strategies: list[HdmmStrategy] = [optimize_kronecker(workload), optimize_union(workload)]
     if len(workload.attributes) <= MOST_ATTRIBUTES:
         strategies.append(optimize_marginals(workload))
     return strategies
 
 
-def optimize_hdmm(workload: Workload, solve: AttributeSolver = solve_exactly) -> HdmmStrategy:
+def optimize_hdmm(workload: Workload) -> HdmmStrategy:
     """Return the strategy of least error among the three families.
 
     Args:
       workload: Marginals with weights; those of weight 0 are not planned for.
-      solve: Solves the problem of one attribute.
 
     >>> sizes = {"sex": 2, "race": 6, "tenure": 4}
     >>> plain = [AttributeWorkload.identity(name, size) for name, size in sizes.items()]
     >>> type(optimize_hdmm(Workload.k_way(plain, range(3)))).__name__
     'MarginalsStrategy'
     """
-    return min(list_hdmm(workload, solve), key=lambda strategy: strategy.error)
+    return min(list_hdmm(workload), key=lambda strategy: strategy.error)

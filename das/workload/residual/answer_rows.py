@@ -66,7 +66,7 @@ class AnswerRows:
 
     @cached_property
     def starts(self) -> IntArray:
-        """Return the index of the first answer of every marginal, and the end, int64."""
+        """Return the flat index, from 0, of the first answer of every marginal, and the end."""
         counts = self.incidence.marginals.product(self._counts)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
@@ -145,7 +145,7 @@ class AnswerRows:
 def group_by_shape(
     members: IntArray, sizes: IntArray
 ) -> Iterator[tuple[IntArray, tuple[int, ...]]]:
-    """Yield the rows of int64[m, k] whose attributes have the same sizes, and those sizes.
+    """Yield indices, from 0, of the rows of int64[m, k] with the same sizes, and these sizes.
 
     >>> groups = group_by_shape(np.array([[0, 1], [0, 2], [1, 2]]), np.array([2, 3, 3]))
     >>> [(rows.tolist(), shape) for rows, shape in groups]

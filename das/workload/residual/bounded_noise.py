@@ -64,7 +64,12 @@ def minimize_noise_for_changes(
         error = cost * float(values @ plan.noise) * plan.privacy_cost
         if error < least:
             best, least = plan, error
-        constraints.append(_charge(plan, pair))
+        # The squared distance of the two cells in the rows of every residual set, g_p.
+        first, second, both = (
+            plan.residuals.product(np.array([triple[1, part] for triple in pair.triples]))
+            for part in range(3)
+        )
+        constraints.append(np.maximum(first + second - 2 * both, 0.0))
         noise, bound = _solve(values, np.stack(constraints))
         if least <= bound * (1 + _GAP):
             break
@@ -77,17 +82,8 @@ def _worst_pair(plan: ResidualPlan) -> WorstPair | None:
     return plan.gram_sum(weights).largest_pair(exact=False)
 
 
-def _charge(plan: ResidualPlan, pair: WorstPair) -> FloatArray:
-    """Return the squared distance of two cells in the rows of every residual set (g_p)."""
-    first, second, both = (
-        plan.residuals.product(np.array([triple[1, part] for triple in pair.triples]))
-        for part in range(3)
-    )
-    return np.maximum(first + second - 2 * both, 0.0)
-
-
 def _solve(values: FloatArray, constraints: FloatArray) -> tuple[FloatArray, float]:
-    """Return the best noise for these constraints, float64[sets], and the bound f^2."""
+    """Maximize f over multipliers; return the noise of the maximum, float64[sets], and f^2."""
     from scipy.optimize import minimize
 
     def mix(root: FloatArray) -> FloatArray:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Loss = Callable[[FloatArray], tuple[float, FloatArray]]
 
 # Defaults, not measured.
+_GAP = 1e-6  # relative distance to the optimum to be proven
 _MOST_ITERATIONS = 3000
 _MOST_RESTARTS = 6
 _MOST_ROW_ROUNDS = 100
@@ -54,7 +55,7 @@ def minimize_largest_variance(
     bases: tuple[AttributeBasis, ...],
     *,
     limits: FloatArray | None = None,
-    gap: float = 1e-6,
+    gap: float = _GAP,
 ) -> CertifiedPlan:
     """Choose the noise whose largest variance, over all answers of all marginals, is least.
 
@@ -114,7 +115,6 @@ def meet_variances(
     limits: FloatArray,
     *,
     most_privacy_cost: float | None = None,
-    gap: float = 1e-6,
 ) -> CertifiedPlan:
     """Find the least privacy cost at which every answer of marginal A has variance <= limits[A].
 
@@ -123,7 +123,6 @@ def meet_variances(
       bases: One per attribute.
       limits: float64[marginals], positive.
       most_privacy_cost: The largest privacy cost allowed.
-      gap: Relative distance to the optimum to be proven.
 
     Returns:
       The plan; `loss` is its privacy cost, `bound` the least one possible with these bases.
@@ -131,9 +130,9 @@ def meet_variances(
     Raises:
       InfeasibleError: The limits cost more than `most_privacy_cost`.
       SchemaError: The limits do not fit.
-      SolverError: The gap was not reached.
+      SolverError: The relative distance to the optimum was not proven to be below 1e-6.
     """
-    best = minimize_largest_variance(workload, bases, limits=limits, gap=gap)
+    best = minimize_largest_variance(workload, bases, limits=limits)
     if most_privacy_cost is not None and best.loss > most_privacy_cost:
         raise InfeasibleError(
             "variance limits",
@@ -147,11 +146,7 @@ def meet_variances(
 
 
 def minimize_loss(
-    workload: Workload,
-    bases: tuple[AttributeBasis, ...],
-    loss: Loss,
-    *,
-    gap: float = 1e-6,
+    workload: Workload, bases: tuple[AttributeBasis, ...], loss: Loss
 ) -> CertifiedPlan:
     """Choose the noise that minimizes a convex loss of the average variances of the marginals.
 
@@ -160,14 +155,13 @@ def minimize_loss(
       bases: One per attribute.
       loss: A convex function of float64[marginals], the average variances of the marginals. It
         returns the loss and its gradient, which must be nonnegative.
-      gap: Distance to the optimum to be proven, relative to the loss.
 
     Returns:
       The plan, its loss and the bound, which is valid if the loss is convex with exact gradients.
 
     Raises:
       SchemaError: The gradient has a negative entry or does not fit.
-      SolverError: The gap was not reached.
+      SolverError: The distance to the optimum was not proven to be below 1e-6 of the loss.
     """
     draft, matrix = _mean_variances(workload, bases)
     transposed, costs = matrix.T.tocsr(), draft.set_costs
@@ -196,18 +190,14 @@ def minimize_loss(
         slope = -adjoint * noise
         return float(value), slope - shares * slope.sum()
 
-    _descend(evaluate, lambda: best_loss - bound <= gap * abs(best_loss), np.log(np.sqrt(costs)))
-    if best_loss - bound > gap * abs(best_loss):
-        raise not_proven("convex loss", best_loss, bound, gap)
+    _descend(evaluate, lambda: best_loss - bound <= _GAP * abs(best_loss), np.log(np.sqrt(costs)))
+    if best_loss - bound > _GAP * abs(best_loss):
+        raise not_proven("convex loss", best_loss, bound, _GAP)
     return CertifiedPlan(replace(draft, noise=best), best_loss, bound)
 
 
 def minimize_worst_sum(
-    workload: Workload,
-    bases: tuple[AttributeBasis, ...],
-    importances: FloatArray,
-    *,
-    gap: float = 1e-6,
+    workload: Workload, bases: tuple[AttributeBasis, ...], importances: FloatArray
 ) -> tuple[CertifiedPlan, FloatArray]:
     """Choose the noise that minimizes the largest of several weighted sums of mean variances.
 
@@ -215,7 +205,6 @@ def minimize_worst_sum(
       workload: The marginals; their weights are not used.
       bases: One per attribute.
       importances: float64[K, marginals], nonnegative; every marginal has a positive one.
-      gap: Relative distance to the optimum to be proven.
 
     Returns:
       The plan, its largest sum and the bound. Then float64[marginals], the mixture of the rows
@@ -223,7 +212,7 @@ def minimize_worst_sum(
 
     Raises:
       SchemaError: The rows do not fit the workload.
-      SolverError: The gap was not reached.
+      SolverError: The relative distance to the optimum was not proven to be below 1e-6.
     """
     from scipy.sparse import csr_array
 
@@ -233,17 +222,17 @@ def minimize_worst_sum(
         )
     draft, matrix = _mean_variances(workload, bases)
     sums = csr_array(importances @ matrix)
-    noise, weights, bound = _balance(sums, draft.set_costs, np.ones(len(importances)), gap)
+    noise, weights, bound = _balance(sums, draft.set_costs, np.ones(len(importances)), _GAP)
     value = float((sums @ noise).max())
-    if value > bound * (1 + gap):
-        raise not_proven("largest sum of variances", value, bound, gap)
+    if value > bound * (1 + _GAP):
+        raise not_proven("largest sum of variances", value, bound, _GAP)
     return CertifiedPlan(replace(draft, noise=noise), value, bound), weights @ importances
 
 
 def _mean_variances(
     workload: Workload, bases: tuple[AttributeBasis, ...]
 ) -> tuple[ResidualPlan, csr_array]:
-    """Return a plan of noise 1, and the linear map from noise to mean variances of marginals."""
+    """Build a plan of noise 1 and the matrix that maps noise to mean variances of marginals."""
     closure = workload.marginals.closure()
     draft = ResidualPlan(workload, bases, closure, np.ones(closure.size))
     n_rows = np.array([attribute.n_rows for attribute in workload.attributes])
@@ -292,7 +281,9 @@ def _balance(
 def _follow_barrier(
     matrix: csr_array, costs: FloatArray, start: FloatArray
 ) -> Iterator[FloatArray]:
-    """Yield weights y, sum 1, from Newton steps on -sum sqrt(p A^T y) - mu sum log y as mu falls.
+    """Yield unfinished weights y of sum 1, after two Newton steps for each barrier mu, falling.
+
+    The steps minimize -sum sqrt(p A^T y) - mu sum log y. The caller stops at a proven optimum.
 
     At the minimum for mu, answers of large weight have equal variances up to mu / y. The matrix of
     each step is positive definite even if the optimal weights are not unique.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -54,34 +54,29 @@ class ExactMeasurement:
     joint: Fraction
 
     def rho_of(self, position: int) -> Fraction:
-        """Return the part of the joint cost of a residual set, by flat index."""
+        """Return the part of the joint cost of the residual set at flat index `position`."""
         return self.rho * self.shares[position] / SHARE_UNITS
-
-    def sensitivity_sq_of(self, position: int) -> Fraction:
-        """Return the squared sensitivity that scales the noise of a residual set."""
-        return self.joint * _longest_column(self.plan, self.plan.residuals.rows[position])
 
     def sigma_sq_of(self, position: int) -> Fraction:
         """Return the exact discrete Gaussian parameter Delta^2 / (2 rho_S) of one residual set.
 
+        Delta^2 is the squared sensitivity of its query times `joint`.
+
         References:
           Canonne, Kamath & Steinke, NeurIPS 2020, arXiv:2004.00010, Thm. 14.
         """
-        return self.sensitivity_sq_of(position) / (2 * self.rho_of(position))
-
-    def query_of(self, position: int) -> Query:
-        """Return the integer query of one residual set, over the attributes of the workload."""
-        inside = self.plan.residuals.rows[position]
-        names = [self.plan.workload.attributes[i].name for i in inside]
-        factors = list(self._totals)
-        for i in inside:
-            factors[i] = self._residuals[i]
-        return Query(f"residual of {' * '.join(names)}" if names else "total", tuple(factors))
+        charged = self.joint * _longest_column(self.plan, self.plan.residuals.rows[position])
+        return charged / (2 * self.rho_of(position))
 
     def noisy_queries(self) -> Iterator[tuple[Query, Fraction]]:
         """Yield every query with its sigma_sq, in the flat order of the residual sets."""
-        for position in range(self.plan.residuals.size):
-            yield self.query_of(position), self.sigma_sq_of(position)
+        for position, inside in enumerate(self.plan.residuals.rows):
+            factors = list(self._totals)
+            for i in inside:
+                factors[i] = self._residuals[i]
+            names = " * ".join(self.plan.workload.attributes[i].name for i in inside)
+            query = Query(f"residual of {names}" if inside else "total", tuple(factors))
+            yield query, self.sigma_sq_of(position)
 
     @cached_property
     def _totals(self) -> tuple[Factor, ...]:
@@ -141,7 +136,7 @@ def measure_exactly(
     widest = largest = math.inf
     for bits in range(_FINEST_BITS, _COARSEST_BITS - 1, -1):
         bases = _make_integer(plan, bits)
-        draft = ResidualPlan(plan.workload, bases, plan.residuals, plan.noise)
+        draft = replace(plan, bases=bases)
         # An upper estimate of sigma_sq; the exact value is computed from integers below.
         noise = 2 * draft.set_costs * SHARE_UNITS / (float(rho) * np.array(shares, np.float64))
         widest = float(noise.max())
@@ -167,8 +162,7 @@ def _with_noise(
         joint = round_up(max(Fraction(2), _worst_pair(draft, shares)))
     unscaled = ExactMeasurement(draft, rho, neighbors, shares, joint)
     noise = [float(unscaled.sigma_sq_of(position)) for position in range(draft.residuals.size)]
-    plan = ResidualPlan(draft.workload, draft.bases, draft.residuals, np.array(noise))
-    return ExactMeasurement(plan, rho, neighbors, shares, joint)
+    return replace(unscaled, plan=replace(draft, noise=np.array(noise)))
 
 
 def _longest_column(plan: ResidualPlan, members: tuple[int, ...]) -> int:

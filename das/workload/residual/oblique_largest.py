@@ -21,7 +21,6 @@ from das.workload.residual.bases import (
     AttributeBasis,
     orthogonal_basis,
     split_off_total,
-    uniform_basis,
 )
 from das.workload.residual.convex_loss import CertifiedPlan, check_limits, minimize_largest_variance
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
@@ -107,8 +106,7 @@ def _gather_equal(
 
 
 def _start(workload: AttributeWorkload, positions: IntArray) -> _Attribute:
-    plain = workload.kind is BaseKind.IDENTITY
-    basis = uniform_basis(workload) if plain else orthogonal_basis(workload, gap=_ROUND_GAP)
+    basis = orthogonal_basis(workload, gap=_ROUND_GAP)
     weights = np.full(workload.n_rows, 1 / workload.n_rows)
     rank = count_rank(workload.gram)
     rows = basis.row_variances(workload)

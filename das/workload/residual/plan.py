@@ -111,7 +111,10 @@ class ResidualPlan:
         return float(self._contract(members, parts).item())
 
     def _contract(self, members: IntArray, parts: Sequence[FloatArray]) -> FloatArray:
-        """Sum noise_S times the product over parts i of column 1 (i in S) or 0 (i not in S)."""
+        """Sum noise_S over subsets S, times column 1 of part i for i in S and column 0 for others.
+
+        `members` are the positions, from 0, of the attributes of a marginal.
+        """
         order = len(members)
         subsets = locate_subsets(self.residuals, members[None, :])[0]
         out = self.noise[subsets].reshape((2,) * order)

@@ -87,7 +87,7 @@ class ResidualAnswers:
 
 
 def locate_answers(plan: ResidualPlan) -> IntArray:
-    """Return the first answer of each residual set, and the end, int64[sets + 1]."""
+    """Return the position, from 0, of the first answer of each residual set, and the end."""
     widths = np.array([len(basis.subtraction) for basis in plan.bases], np.float64)
     return np.concatenate([[0], np.cumsum(plan.residuals.product(widths))]).astype(np.int64)
 
@@ -156,7 +156,10 @@ def reconstruct_all(
 
 
 def _answer(residuals: ResidualAnswers, members: IntArray, positions: IntArray) -> FloatArray:
-    """Answer marginals whose attributes have the same decoders, float64[m, m_1, ..., m_k]."""
+    """Answer marginals whose attributes have the same decoders, float64[m, m_1, ..., m_k].
+
+    `positions` int64[m, 2^k] are the flat indexes of the subsets of every marginal.
+    """
     out = _fill(residuals, members, positions)
     for axis in range(members.shape[1], 0, -1):
         before, after = out.shape[:axis], out.shape[axis + 1 :]

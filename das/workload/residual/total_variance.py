@@ -195,11 +195,9 @@ def _weigh_totals(
     solved: dict[Hashable, AttributeBasis] = {}
     out = []
     for attribute, weight in zip(workload.attributes, weights, strict=True):
-        matrix = attribute.signature
-        key = (matrix, float(f"{weight:.9g}"))
-        if attribute.kind is BaseKind.IDENTITY:
-            key = (matrix, 0.0)
-        if key not in solved and attribute.kind is BaseKind.IDENTITY:
+        matrix, is_plain = attribute.signature, attribute.kind is BaseKind.IDENTITY
+        key = (matrix, 0.0 if is_plain else float(f"{weight:.9g}"))
+        if key not in solved and is_plain:
             solved[key] = uniform_basis(attribute)
         elif key not in solved:
             start = starts.get(matrix)

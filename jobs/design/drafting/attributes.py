@@ -109,8 +109,13 @@ def propose(columns: Iterable[Column], following: Collection[str], wanted: Wante
         if listed is not None:
             levels = tuple(dict.fromkeys(listed.values()))
             made = Proposal(column.name, name, levels, listed, source=CODEBOOK)
+        elif is_age(column):
+            made = _ages(column, name)
         else:
-            made = _ages(column, name) if is_age(column) else _coded(column, name)
+            labels = {code: label_of(code) for code in sorted(column.codes or (), key=_in_order)}
+            are_labels = all(code == label for code, label in labels.items())
+            levels = tuple(dict.fromkeys(labels.values()))
+            made = Proposal(column.name, name, levels, {} if are_labels else labels)
         taken |= {made.name, *made.recodes}
         attributes.append(made)
     proposed = _smaller(Proposed(tuple(attributes), left_out), wanted.tables)
@@ -171,16 +176,6 @@ def _reason(column: Column, following: Collection[str], wanted: Wanted) -> str:
     return ""
 
 
-def _coded(column: Column, name: str) -> Proposal:
-    """Propose the values as levels, in natural order."""
-    codes: dict[str, str] = {}
-    for code in sorted(column.codes or (), key=_in_order):
-        codes[code] = label_of(code)
-    levels = tuple(dict.fromkeys(codes.values()))
-    same = all(code == label for code, label in codes.items())
-    return Proposal(column.name, name, levels, {} if same else codes)
-
-
 def label_of(code: str) -> str:
     """Derive a label from a code, without characters that spreadsheets read as formulas.
 
@@ -207,12 +202,17 @@ def _in_order(code: str) -> tuple[object, ...]:
 
 def _ages(column: Column, name: str, *, years: int = 1) -> Proposal:
     """Propose levels for all ages up to 100, in single years or groups, independent of the data."""
-    starts = range(0, _TOP, years)
     top = f"{_TOP} and over"
     label = {age: _span(age - age % years, years) if age < _TOP else top
              for age in range(OLDEST + 1)}  # fmt: skip
-    levels = (*(_span(start, years) for start in starts), top)
-    codes = {form.format(age): label[age] for form in _forms(column) for age in label}
+    levels = tuple(dict.fromkeys(label.values()))
+    # Whole numbers can be written as 5, 05 or 5.0; each form in the file gets codes for all ages.
+    seen = column.codes or frozenset()
+    widths = sorted({len(code) for code in seen if code.isdigit() and code[0] == "0"} - {1})
+    forms = ["{}", *(f"{{:0{width}d}}" for width in widths)]
+    if any(code.endswith(".0") for code in seen):
+        forms.append("{}.0")
+    codes = {form.format(age): label[age] for form in forms for age in label}
     if column.has_missing:
         codes[""] = "missing"
         levels = (*levels, "missing")
@@ -227,14 +227,6 @@ def _ages(column: Column, name: str, *, years: int = 1) -> Proposal:
     return Proposal(column.name, name, levels, codes, recodes, AGES)
 
 
-def _forms(column: Column) -> list[str]:
-    """Return formats of whole numbers in the file (5, 05, 5.0); each gets codes for all ages."""
-    seen = column.codes or frozenset()
-    widths = sorted({len(code) for code in seen if code.isdigit() and code[0] == "0"} - {1})
-    decimal = ["{}.0"] if any(code.endswith(".0") for code in seen) else []
-    return ["{}", *(f"{{:0{width}d}}" for width in widths), *decimal]
-
-
 def _span(start: int, years: int) -> str:
     return f"{start}" if years == 1 else f"{start} to {start + years - 1}"
 
@@ -245,11 +237,8 @@ def _smaller(proposed: Proposed, tables: Sequence[str]) -> Proposed:
     attributes, left_out = list(proposed.attributes), dict(proposed.left_out)
     for index, attribute in enumerate(attributes):
         if proposed.cells > MOST_CELLS and attribute.source == AGES and attribute.name not in named:
-            column = Column(
-                attribute.column,
-                codes=frozenset(attribute.codes),
-                has_missing="" in attribute.codes,
-            )
+            codes = frozenset(attribute.codes)
+            column = Column(attribute.column, codes=codes, has_missing="" in codes)
             attributes[index] = _ages(column, attribute.name, years=_FIVE)
             proposed = replace(proposed, attributes=tuple(attributes))
     while proposed.cells > MOST_CELLS:
@@ -273,8 +262,4 @@ def _smaller(proposed: Proposed, tables: Sequence[str]) -> Proposed:
 def _free(name: str, taken: Collection[str]) -> str:
     """Return the name, with a number appended if it is taken."""
     names = (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
-    return next(
-        candidate
-        for candidate in names
-        if candidate not in taken and f"{candidate}_{_FIVE}" not in taken
-    )
+    return next(free for free in names if not {free, f"{free}_{_FIVE}"} & {*taken})

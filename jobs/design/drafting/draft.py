@@ -103,10 +103,22 @@ def draft(request: DraftRequest) -> Draft:
     counted = [column for column in look.columns if column.name not in names]
     proposed = propose(counted, data.geography.following - kept, wanted)
     tables = requested or ["total", *(column.name for column in proposed.attributes)]
-    notes += [*of_levels, *_unlisted(look, proposed)]
+    notes += of_levels
+    for attribute in proposed.attributes:
+        column = look.column(attribute.column)
+        if attribute.source == CODEBOOK and column is not None:
+            if column.codes is None or not column.codes <= set(attribute.codes):
+                notes.append(
+                    f"column {quoted(attribute.column)} has codes that are not in the code list: "
+                    "das run refuses them and names the rows"
+                )
     text = RunText(request, data, listed, guessed, levels, proposed, tables, rho, notes)
     _refuse_unknown_tables(tables, text.name, proposed)
-    files = _write(request.folder, text)
+    with drafted(request.folder) as made:
+        _fill(made, text)
+        for file in made.iterdir():  # levels are read from the confidential file
+            file.chmod(OWNER_ONLY)
+    files = [request.folder / name for name in _FILES]
     checks = [check for path in files for check in checks_of(path.read_text(encoding="utf-8"))]
     return Draft(files, tuple(dict.fromkeys(checks)), look.is_whole)
 
@@ -149,15 +161,21 @@ def _geocoded(
     ends = accumulate(part.digits for part in geocode)
     prefixes = {part.column: end for part, end in zip(geocode[:-1], ends, strict=False)}
     together = replace(geography, prefixes=prefixes)
-    return Geocoded(path, look, geocode, _as_one(geocode, columns), together)
+    digits = sum(part.digits for part in geocode)
+    is_whole = all(
+        column.is_text and column.shortest >= part.digits
+        for part, column in zip(geocode, columns, strict=True)
+    )
+    name = columns[-1].name
+    column = Column(name, shortest=digits, longest=digits, is_code=True, is_text=is_whole)
+    return Geocoded(path, look, geocode, column, together)
 
 
 def _refuse_unknown(look: Look, request: DraftRequest) -> None:
     """Refuse column names that the file lacks."""
     known = [column.name for column in look.columns]
     named = {"--leave-out": request.leave_out, "--keep": request.keep}
-    named["--geocode"] = _stated_columns(request, look)
-    for option, names in named.items():
+    for option, names in {**named, "--geocode": _stated_columns(request, look)}.items():
         refuse_unknown(option, "names an unknown column", names, known)
 
 
@@ -204,16 +222,16 @@ def _parts(
       ConfigError: A part is too long, or too short without being a number that lost zeros.
     """
     ends = [0, *(level.digits for level in read_geolevels(geolevels) if level.digits)]
-    seen = [[one for look in looks if (one := look.column(name)) is not None] for name in names]
-    longest = [max(one.longest for one in columns) for columns in seen]
     steps = [below - above for above, below in pairwise(ends)]
-    digits = steps if len(steps) == len(names) else longest
-    for name, columns, length in zip(names, seen, digits, strict=True):
-        for one in columns:
-            _refuse_lengths(one, length, f"its part of a geocode, {name}")
-    return [
-        GeocodePart(column=name, digits=length) for name, length in zip(names, digits, strict=True)
-    ]
+    parts = []
+    for index, name in enumerate(names):
+        columns = [column for look in looks if (column := look.column(name)) is not None]
+        longest = max(column.longest for column in columns)
+        digits = steps[index] if len(steps) == len(names) else longest
+        for column in columns:
+            _refuse_lengths(column, digits, f"its part of a geocode, {name}")
+        parts.append(GeocodePart(column=name, digits=digits))
+    return parts
 
 
 def _refuse_lengths(column: Column, digits: int, of: str) -> None:
@@ -230,16 +248,6 @@ def _refuse_lengths(column: Column, digits: int, of: str) -> None:
             want=f"{digits}",
             remedy="name the column by --geocode, and lengths by --geolevels",
         )
-
-
-def _as_one(geocode: Sequence[GeocodePart], columns: Sequence[Column]) -> Column:
-    """Combine the columns of a geocode into one, named after the last."""
-    digits = sum(part.digits for part in geocode)
-    lost = any(
-        one.shortest < part.digits or not one.is_text
-        for part, one in zip(geocode, columns, strict=True)
-    )
-    return Column(columns[-1].name, shortest=digits, longest=digits, is_code=True, is_text=not lost)
 
 
 def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed) -> None:
@@ -259,16 +267,13 @@ def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed)
 
 
 def _schema(name: str, proposed: Proposed) -> Schema:
-    attributes = {
-        attribute.name: Attribute(attribute.name, attribute.levels)
-        for attribute in proposed.attributes
-    }
+    attributes = [Attribute(proposal.name, proposal.levels) for proposal in proposed.attributes]
     recodes = [
-        Recode.from_groups(recode, attributes[attribute.name], groups)
-        for attribute in proposed.attributes
-        for recode, groups in attribute.recodes.items()
+        Recode.from_groups(recode, attribute, groups)
+        for attribute, proposal in zip(attributes, proposed.attributes, strict=True)
+        for recode, groups in proposal.recodes.items()
     ]
-    return Schema(name, (*attributes.values(),), tuple(recodes))
+    return Schema(name, tuple(attributes), tuple(recodes))
 
 
 def _named(columns: Sequence[Column], tables: Sequence[str]) -> set[str]:
@@ -295,7 +300,7 @@ def _matched_by_list(
     """
     if request.geocode is not None or request.geounits is None:
         return None
-    path, rows = request.geounits, request.rows
+    path = request.geounits
     listed = [column for column in list_look.columns if column.is_code and not column.fault]
     longest = max((column.longest for column in listed), default=0)
     finest = [column for column in listed if column.longest == longest]
@@ -303,15 +308,14 @@ def _matched_by_list(
     matching = []
     for column in usable:
         if column.is_code and not column.fault and column.longest <= longest:
-            seen = column.codes
-            codes = _bare(_codes_of(request.data, look, column, rows) if seen is None else seen)
+            seen: Collection[str] | None = column.codes
+            if seen is None:
+                seen = _codes_of(request.data, look, column, request.rows)
+            codes = _bare(seen)
             if any(len(codes & of) >= _NEARLY * len(codes) for of in known):
                 matching.append(column)
-    names = [
-        column.name
-        for column in matching
-        if column.longest == max(each.longest for each in matching)
-    ]
+    most = max((column.longest for column in matching), default=0)
+    names = [column.name for column in matching if column.longest == most]
     return names[0] if len(names) == 1 else None
 
 
@@ -388,7 +392,9 @@ def _geolevels(
         )
     if given:
         if len({code[: given[0].digits] for code in codes}) > 1:
-            given = [Geolevel(_free_root(given), 0), *given]
+            taken = {level.name for level in given}
+            root = next(name for name in ("country", "nation", "whole") if name not in taken)
+            given = [Geolevel(root, 0), *given]
         return given, notes
     is_lost = data.lost(digits) and source.lost(digits)
     if is_lost and not isinstance(data.geocode, str):
@@ -400,35 +406,8 @@ def _geolevels(
     return propose_geolevels(codes, prefixes, data.column.name), notes
 
 
-def _free_root(given: Sequence[Geolevel]) -> str:
-    taken = {one.name for one in given}
-    return next(name for name in ("country", "nation", "whole") if name not in taken)
-
-
-def _unlisted(look: Look, proposed: Proposed) -> list[str]:
-    """List columns with codes that are missing from their code list."""
-    notes = []
-    for attribute in proposed.attributes:
-        column = look.column(attribute.column)
-        if attribute.source == CODEBOOK and column is not None:
-            if column.codes is None or not column.codes <= set(attribute.codes):
-                notes.append(
-                    f"column {quoted(attribute.column)} has codes that are not in the code list: "
-                    "das run refuses them and names the rows"
-                )
-    return notes
-
-
-def _write(folder: Path, text: RunText) -> list[Path]:
-    """Write all files or none, and load them as `das validate` does."""
-    with drafted(folder) as made:
-        _fill(made, text)
-        for file in made.iterdir():  # levels are read from the confidential file
-            file.chmod(OWNER_ONLY)
-    return [folder / name for name in _FILES]
-
-
 def _fill(made: Path, text: RunText) -> None:
+    """Write all files, and load them as `das validate` does."""
     schema, allocation, run = (made / name for name in _FILES)
     written = run_text(text)
     with writing(made):
@@ -438,9 +417,8 @@ def _fill(made: Path, text: RunText) -> None:
     require_runnable(resolved)
     public, plan = resolved.config.geography.geounits, resolved.plan
     spine = plan.spine
-    lattice = _regular(spine)
-    if public is not None:
-        lattice = Lattice.from_leaves(spine, list_geounits(public, spine))
+    leaves = _regular(spine) if public is None else list_geounits(public, spine)
+    lattice = Lattice.from_leaves(spine, leaves)
     tree, goal = subtree_classes(lattice), Goal(reference=EVEN)
     best = optimize_allocation(plan, tree, text.tables, Information.GEOUNIT, goal)
     planned = allocation_head(text.tables, spine.levels) + allocation_text(best, text.name)
@@ -450,9 +428,9 @@ def _fill(made: Path, text: RunText) -> None:
     require_runnable(load_run(run))
 
 
-def _regular(spine: Spine) -> Lattice:
-    """Return a binary tree of geounits, so that planning does not depend on the data."""
+def _regular(spine: Spine) -> list[str]:
+    """Return the leaves of a binary tree, so that planning does not depend on the data."""
     codes = ["0" * spine.digits[0]]
     for above, digits in pairwise(spine.digits):
         codes = [f"{code}{part:0{digits - above}d}" for code in codes for part in (0, 1)]
-    return Lattice.from_leaves(spine, codes)
+    return codes

@@ -52,29 +52,26 @@ def find_geocode(columns: Iterable[Column], of_data: str = "") -> str:
     Raises:
       ConfigError: No column fits, or several do.
     """
-    fitting = [
-        column
-        for column in columns
-        if column.is_code and not column.fault and column.longest <= _LONGEST
-    ]
+    usable = (column for column in columns if column.is_code and not column.fault)
+    fitting = [column for column in usable if column.longest <= _LONGEST]
     named = [column for column in fitting if is_of_places(column)]
-    if named:
-        longest = max(column.longest for column in named)
-        candidates = [column.name for column in named if column.longest == longest]
-    else:
-        candidates = [
-            column.name for column in fitting if not column.is_number and column.codes is None
-        ]
+    longest = max((column.longest for column in named), default=0)
+    candidates = [column.name for column in named if column.longest == longest]
+    if not named:
+        others = [column for column in fitting if not column.is_number]
+        candidates = [column.name for column in others if column.codes is None]
     if len(candidates) != 1:
+        remedy = (
+            "name it by --geocode, or all columns of its parts, root first, separated by commas"
+        )
+        if of_data:
+            remedy = f"name it {of_data} in this list, as in the data"
         raise ConfigError(
             "das init",
             "cannot determine the column of geocodes",
             got=candidates or [column.name for column in fitting] or None,
             want="a column of letters and digits of equal length",
-            remedy=f"name it {of_data} in this list, as in the data"
-            if of_data
-            else "name it by --geocode, or all columns of its parts, root first, separated by "
-            "commas",
+            remedy=remedy,
         )
     return candidates[0]
 
@@ -114,7 +111,7 @@ def propose_geolevels(
       prefixes: Columns that repeat the beginning of the geocode, to the length of that prefix.
       leaf: Column of the geocodes.
     """
-    digits = max(len(code) for code in geocodes)
+    digits = max(map(len, geocodes))
     taken = {_ROOT}
     levels = [Geolevel(_ROOT, 0, "the whole country, so that all geounits share one root")]
     of_length = {length: name for name, length in sorted(prefixes.items(), reverse=True)}
@@ -140,7 +137,9 @@ def propose_names(
     """
     columns: dict[str, str] = {}
     for column, of_code in texts_of.items():
-        if not _is_of_names(column) or len({*of_code.values()}) < 2:
+        words = _words(column)
+        is_of_names = words & _NAMES or any(word.endswith(_NAME_ENDS) for word in words)
+        if not is_of_names or len({*of_code.values()}) < 2:
             continue
         for level in levels[1:]:
             pairs = {(code[: level.digits], text) for code, text in of_code.items()}
@@ -169,11 +168,6 @@ def _level_name(column: str, digits: int, taken: set[str]) -> str:
         name = f"first_{digits}"
     taken.add(name)
     return name
-
-
-def _is_of_names(column: str) -> bool:
-    words = _words(column)
-    return bool(words & _NAMES) or any(word.endswith(_NAME_ENDS) for word in words)
 
 
 def _words(name: str) -> set[str]:

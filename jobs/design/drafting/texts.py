@@ -159,7 +159,7 @@ def run_text(run: RunText) -> str:
 
 
 def checks_of(text: str) -> list[str]:
-    """List the points marked `# check:` in a drafted file, each once."""
+    """List the points marked `# check:` in a drafted file."""
     checks: list[str] = []
     is_open = False
     for line in text.splitlines():
@@ -171,7 +171,7 @@ def checks_of(text: str) -> list[str]:
             checks[-1] += f" {bare[1:].strip()}"
         else:
             is_open = False
-    return [*dict.fromkeys(checks)]
+    return checks
 
 
 ALLOCATION = "      allocation: allocation.yaml   # planned for the tables below"
@@ -215,13 +215,10 @@ def _source(run: RunText, file: Geocoded, indent: int, guessed: bool = False) ->
         lines.append(f"delimiter: {quoted(str(file.look.delimiter))}")
     lines = [" " * indent + line for line in lines]
     if guessed:
-        why = "the column of geocodes was guessed from names and lengths"
-        lines[1:1] = _check(why, indent)
+        lines[1:1] = _check("the column of geocodes was guessed from names and lengths", indent)
     if file.lost(run.digits):
-        why = (
-            "geocodes are numbers that lost their leading zeros, as in spreadsheets; restored here"
-        )
-        lines += [*_check(why, indent), f"{' ' * indent}leading_zeros: lost"]
+        why = "geocodes are numbers that lost their leading zeros, as in spreadsheets"
+        lines += [*_check(f"{why}; restored here", indent), f"{' ' * indent}leading_zeros: lost"]
     return lines
 
 
@@ -278,9 +275,8 @@ def _column(attribute: Proposal) -> list[str]:
     if not attribute.codes:
         return [f"        {quoted(attribute.name)}: {quoted(attribute.column)}"]
     lines = [f"        {quoted(attribute.name)}:", f"          column: {quoted(attribute.column)}"]
-    lines.append("          codes:")
     pairs = [f"{quoted(code)}: {quoted(label)}" for code, label in attribute.codes.items()]
-    return lines + _wrapped("            {", pairs, "}")
+    return [*lines, "          codes:", *_wrapped("            {", pairs, "}")]
 
 
 def _columns(geocode: GeocodeColumns) -> str:
@@ -292,15 +288,14 @@ def _columns(geocode: GeocodeColumns) -> str:
 
 
 def _flow(head: str, texts: Iterable[str]) -> list[str]:
-    return _wrapped(f"{head}[", [quoted(text) for text in texts], "]")
+    return _wrapped(f"{head}[", [*map(quoted, texts)], "]")
 
 
 def _wrapped(head: str, items: Sequence[str], end: str) -> list[str]:
     """Break a list or map into lines of bounded length."""
     lines, indent = [head], " " * len(head)
     for index, item in enumerate(items):
-        last = index == len(items) - 1
-        text = item + ("" if last else ",")
+        text = item if index == len(items) - 1 else f"{item},"
         if len(lines[-1]) + len(text) + 1 > _WIDTH and lines[-1].strip() != head.strip():
             lines.append(indent)
         elif index:
@@ -329,15 +324,11 @@ def _check(text: str, indent: int) -> list[str]:
 
 def allocation_head(tables: Sequence[str], levels: Sequence[str]) -> str:
     """Return the comment at the top of an allocation file."""
-    return "\n".join(
-        [
-            *_comment(
-                "Shares of the budget by geolevel and query: exact fractions that add up to 1. "
-                f"Planned for {', '.join(tables)}, equally weighted, at {', '.join(levels)}. "
-                "Queries that no table needs get almost no budget. das plan run.yaml shows "
-                "expected errors; das plan run.yaml --optimize NEW.yaml plans again with your "
-                "weights or targets: docs/planning.md"
-            ),
-            "",
-        ]
+    comment = _comment(
+        "Shares of the budget by geolevel and query: exact fractions that add up to 1. "
+        f"Planned for {', '.join(tables)}, equally weighted, at {', '.join(levels)}. "
+        "Queries that no table needs get almost no budget. das plan run.yaml shows expected "
+        "errors; das plan run.yaml --optimize NEW.yaml plans again with your weights or targets: "
+        "docs/planning.md"
     )
+    return "\n".join([*comment, ""])

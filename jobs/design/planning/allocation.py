@@ -94,6 +94,9 @@ class Goal:
     reference: str = REPLACED
 
 
+EQUAL_WEIGHTS = Goal()
+
+
 @dataclass(frozen=True, eq=False)
 class Optimized:
     """Optimized allocation and its predicted errors.
@@ -151,10 +154,9 @@ def optimize_allocation(
     tree: SubtreeClasses,
     tables: Sequence[str],
     information: Information,
-    goal: Goal | None = None,
+    goal: Goal = EQUAL_WEIGHTS,
 ) -> Optimized:
     """Optimize for targets, for weights, or for equal weights of `tables`."""
-    goal = goal or Goal()
     if goal.targets is not None:
         return optimize_targets(plan, tree, information, goal.targets)
     return optimize_weights(plan, tree, tables, information, goal)
@@ -226,7 +228,7 @@ def optimize_weights(
     tree: SubtreeClasses,
     tables: Sequence[str],
     information: Information,
-    goal: Goal | None = None,
+    goal: Goal = EQUAL_WEIGHTS,
 ) -> Optimized:
     """Optimize tables by weights, within the budget.
 
@@ -245,20 +247,20 @@ def optimize_weights(
         with noise has weight, or the limits need more than the budget; the message says how much.
     """
     require_squares(plan, OPTIMIZATION)
-    goal = goal or Goal()
     named, n_levels = parse_tables(plan, tables), len(plan.spine.levels)
     weights = goal.weights or TableNumbers(named, np.ones((len(named), n_levels)))
-    limited = goal.limits.tables if goal.limits is not None else ()
+    given_limits = goal.limits or TableNumbers((), np.zeros((0, n_levels)))
     others = named if math.isfinite(goal.others) else ()
-    queries = tuple({query.name: query for query in (*weights.tables, *others, *limited)}.values())
+    counted = (*weights.tables, *others, *given_limits.tables)
+    queries = tuple({query.name: query for query in counted}.values())
     before = predict(plan, plan.strategy, tree, queries)
     noisy = before.errors[information].mean > 0
-    given = np.where(noisy, _spread(weights, queries, n_levels, 0.0), 0.0)
+    given = np.where(noisy, _spread(weights, queries, 0.0), 0.0)
     if not given.any():
         raise BudgetError("weights of tables", "leave no table with noise at any geolevel")
     given /= given.sum()
     rho = float(plan.budget.total)
-    most = _spread(goal.limits, queries, n_levels, math.inf) ** 2 * rho
+    most = _spread(given_limits, queries, math.inf) ** 2 * rho
     compared = [query.name in {table.name for table in others} for query in queries]
 
     def aim(kind: Information) -> Objective:
@@ -268,12 +270,11 @@ def optimize_weights(
         if others:
             worst = np.where(noisy, goal.others**2 * rho * errors, np.inf)
             limits[compared] = np.minimum(limits, worst)[compared]
-        return Objective(
-            relative, is_sum=True, limits=limits if np.isfinite(limits).any() else None
-        )
+        has_limits = bool(np.isfinite(limits).any())
+        return Objective(relative, is_sum=True, limits=limits if has_limits else None)
 
     kind = "equal weights" if goal.weights is None else "given weights"
-    within = ", within limits" if limited or others else ""
+    within = ", within limits" if given_limits.tables or others else ""
 
     def source(allocation: Allocation) -> str:
         return (
@@ -285,12 +286,10 @@ def optimize_weights(
     return optimize_within(plan, tree, Sought(queries, information, aim), before, source)
 
 
-def _spread(
-    given: TableNumbers | None, queries: Sequence[Query], levels: int, missing: float
-) -> FloatArray:
+def _spread(given: TableNumbers, queries: Sequence[Query], missing: float) -> FloatArray:
     """Return float64[T, L], the numbers of all tables; `missing` for tables without numbers."""
-    rows = dict(zip([q.name for q in given.tables], given.numbers, strict=True)) if given else {}
-    empty = np.full(levels, missing)
+    rows = {query.name: numbers for query, numbers in zip(given.tables, given.numbers, strict=True)}
+    empty = np.full(given.numbers.shape[1], missing)
     return np.stack([rows.get(query.name, empty) for query in queries])
 
 
@@ -434,13 +433,10 @@ def search_shares(
       start: Other shares to start from; skips the search with single geounits.
     """
     offered = sought.tables if sought.offered is None else sought.offered
+    measured = (query for level in plan.levels for query in level.queries)
     candidates = {
         query.name: query
-        for query in (
-            parse_query(plan.schema, "detailed"),
-            *(query for level in plan.levels for query in level.queries),
-            *offered,
-        )
+        for query in (parse_query(plan.schema, "detailed"), *measured, *offered)
         if query.is_partition and query.is_listed
     }
     strata = None
@@ -450,17 +446,15 @@ def search_shares(
         candidates |= {query.name: query for _, query in of_strata}
         strata = np.array(numbers)
     model = spine_model(plan, tree, list(candidates.values()), sought.tables)
-    neighbors, information = plan.budget.neighbors, sought.information
-    with_own = AllocationProblem(model, neighbors, Information.GEOUNIT, strata)
-    with_full = AllocationProblem(model, neighbors, Information.TREE, strata)
-    problem = with_own if information is Information.GEOUNIT else with_full
-    if start is not None:
-        return problem, find_shares(problem, sought.aim(information), start)
-    start = strategy_shares(with_own, plan.strategy)
-    if information is Information.TREE:
-        # Errors from single geounits are larger and may exceed the limits: no limits yet.
-        first = replace(sought.aim(Information.GEOUNIT), limits=None)
-        start = find_shares(with_own, first, start).shares
+    information = sought.information
+    problem = AllocationProblem(model, plan.budget.neighbors, information, strata)
+    if start is None:
+        start = strategy_shares(problem, plan.strategy)
+        if information is Information.TREE:
+            # Errors from single geounits are larger and may exceed the limits: no limits yet.
+            first = replace(sought.aim(Information.GEOUNIT), limits=None)
+            of_geounits = replace(problem, information=Information.GEOUNIT)
+            start = find_shares(of_geounits, first, start).shares
     return problem, find_shares(problem, sought.aim(information), start)
 
 
@@ -488,10 +482,10 @@ def optimized_of(
     source: str,
 ) -> Optimized:
     """Return the exact strategy of an allocation, with errors before and after."""
-    mechanism = plan.strategy.mechanism
     shares = _without_idle(problem, allocation.shares)
     groups = [stratum.group for stratum in plan.strategy.strata]
-    strategy = exact_strategy(problem, shares, plan.spine.levels, mechanism, groups)
+    mechanism, levels = plan.strategy.mechanism, plan.spine.levels
+    strategy = exact_strategy(problem, shares, levels, mechanism, groups)
     after = predict(plan, strategy, tree, problem.model.tables)
     value, bound = allocation.value, allocation.bound
     return Optimized(strategy, before, after, value, bound, source, problem.information)
@@ -516,16 +510,12 @@ def _without_idle(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
 
 def _level_document(levels: Sequence[LevelStrategy]) -> dict[str, Any]:
     """Return geolevels as in an allocation file; queries of a stratum without its condition."""
-    return {
-        level.geolevel: {
-            "share": str(level.share),
-            "queries": {
-                entry.query.name.partition(" where ")[0]: str(entry.share)
-                for entry in level.queries
-            },
-        }
-        for level in levels
-    }
+    document = {}
+    for level in levels:
+        names = [entry.query.name.partition(" where ")[0] for entry in level.queries]
+        shares = {name: str(entry.share) for name, entry in zip(names, level.queries, strict=True)}
+        document[level.geolevel] = {"share": str(level.share), "queries": shares}
+    return document
 
 
 def allocation_text(optimized: Optimized, name: str) -> str:

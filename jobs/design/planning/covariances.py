@@ -64,12 +64,14 @@ def predict_covariances(
     components = SpineComponents.of_queries(model.answered)
     model = replace(model, spine_components=components)
     coordinates = Coordinates(components)
-    covariances: dict[Information, list[list[list[Covariance]]]] = {}
-    for kind in Information:
+
+    def by_level(kind: Information) -> list[list[list[Covariance]]]:
         matrices = solve_spine(model, precisions, kind).mean_covariances()
         values = coordinates.covariances(*pair, matrices)
         ends = [coordinates.variances(query, matrices) for query in pair]
-        covariances[kind] = [correlations(*level) for level in zip(values, *ends, strict=True)]
+        return [correlations(*level) for level in zip(values, *ends, strict=True)]
+
+    own, full = by_level(Information.GEOUNIT), by_level(Information.TREE)
     return tuple(
         CovarianceRow(
             geolevel=geolevel,
@@ -77,8 +79,8 @@ def predict_covariances(
             answer=answer,
             other_query=pair[1].name,
             other_answer=other,
-            own=covariances[Information.GEOUNIT][level][i][j],
-            full=covariances[Information.TREE][level][i][j],
+            own=own[level][i][j],
+            full=full[level][i][j],
         )
         for level, geolevel in enumerate(plan.spine.levels)
         for i, j, answer, other in pairs_of_answers(pair)

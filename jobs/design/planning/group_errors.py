@@ -237,7 +237,7 @@ def optimize_for_groups(
             "have no error with noise to compare: invariants determine them, or no group reaches "
             "`floor` persons",
         )
-    padding = np.zeros((len(predicted) - number, len(plan.spine.levels)))
+    n_padding = ((0, len(predicted) - number), (0, 0))
 
     def of_groups(information: Information) -> Objective:
         errors = before.errors[information].mean
@@ -250,7 +250,7 @@ def optimize_for_groups(
             grown = group_goal.others**2 * rho * errors[rows]
             limits[rows] = np.where(errors[rows] > 0, grown, np.inf)
         limits[number + len(others) :] = rho * group_goal.limits.numbers**2
-        return Objective(np.concatenate([scale, padding]), limits=limits)
+        return Objective(np.pad(scale, n_padding), limits=limits)
 
     queries = {row.query: parse_query(plan.schema, row.query) for row in group_goal.rows}
     offered, shown = (*queries.values(), *others, *limited), ", ".join(queries)
@@ -265,22 +265,13 @@ def optimize_for_groups(
     if not group_goal.has_targets:
         sought = Sought(predicted, information, of_groups, offered)
         return optimize_within(plan, tree, sought, before, source)
-    of_targets = Objective(1.0 / _targets_in_persons(group_goal, units, noisy, padding) ** 2)
+    scale = np.sqrt(np.where(noisy, units.scale, 0.0))
+    none = np.full_like(scale, np.inf)
+    targets = np.divide(group_goal.targets, scale, out=none, where=scale > 0)
+    of_targets = Objective(np.pad(1.0 / targets**2, n_padding))
     sought = Sought(predicted, information, lambda _: of_targets, offered)
-    words, unmet = (
-        ("targets of groups", f"groups: {shown}"),
-        partial(_unmet, plan, group_goal, units),
-    )
-    return meet_targets(plan, tree, sought, before, words, unmet)
-
-
-def _targets_in_persons(
-    group_goal: GroupGoal, units: Units, noisy: npt.NDArray[np.bool_], padding: FloatArray
-) -> FloatArray:
-    has_target = np.isfinite(group_goal.targets) & noisy & (units.scale > 0)
-    targets = np.full_like(units.scale, np.inf)
-    targets[has_target] = group_goal.targets[has_target] / np.sqrt(units.scale[has_target])
-    return np.concatenate([targets, np.full_like(padding, np.inf)])
+    words = ("targets of groups", f"groups: {shown}")
+    return meet_targets(plan, tree, sought, before, words, partial(_unmet, plan, group_goal, units))
 
 
 def _unmet(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -88,13 +89,10 @@ class GroupGoal:
         if self.sizes is None:
             return out
         for index, row in enumerate(self.rows):
-            whole = self.sizes.get((row.query, row.group, ""))
+            whole = self.sizes.get((row.query, row.group, ""), np.nan)
             for level, name in enumerate(levels):
-                typical = self.sizes.get((row.query, row.group, name))
-                if typical is not None:
-                    out[index, level] = typical
-                elif whole is not None:
-                    out[index, level] = whole / geounits[level]
+                shared = whole / geounits[level]
+                out[index, level] = self.sizes.get((row.query, row.group, name), shared)
         return out
 
 
@@ -211,11 +209,7 @@ def partition_at(plan: Plan, text: object, where: str) -> Query:
 
 
 def _targets(
-    path: Path,
-    plan: Plan,
-    file: GroupsFile,
-    known: Mapping[str, Query],
-    rows: list[GroupTable],
+    path: Path, plan: Plan, file: GroupsFile, known: Mapping[str, Query], rows: list[GroupTable]
 ) -> FloatArray:
     levels = plan.spine.levels
     out = np.full((len(rows), len(levels)), np.inf)
@@ -231,40 +225,41 @@ def _targets(
         for group, given in groups.items():
             refuse_unknown(where, "names an unknown group", [group], labels)
             for name, target in by_geolevel(plan, f"{where}.{group}", given).items():
-                for index, row in enumerate(rows):
-                    if (row.query, row.group) == (query, group):
-                        if name not in row.compared:
-                            raise ConfigError(
-                                f"{where}.{group}.{name}",
-                                "has a target, but no kind of error (relative or absolute)",
-                                remedy=f"name {name} for {query} in groups",
-                            )
-                        out[index, levels.index(name)] = target
+                is_of_group = [(row.query, row.group) == (query, group) for row in rows]
+                if any(name not in row.compared for row in compress(rows, is_of_group)):
+                    raise ConfigError(
+                        f"{where}.{group}.{name}",
+                        "has a target, but no kind of error (relative or absolute)",
+                        remedy=f"name {name} for {query} in groups",
+                    )
+                out[is_of_group, levels.index(name)] = target
     return out
 
 
 def _require_sizes(path: Path, file: GroupsFile, group_goal: GroupGoal) -> None:
-    relative = [row for row in group_goal.rows if Comparison.RELATIVE in row.compared.values()]
-    if not relative:
-        return
-    if group_goal.sizes is None:
+    relative = [
+        (row.query, row.group, name)
+        for row in group_goal.rows
+        for name, kind in row.compared.items()
+        if kind is Comparison.RELATIVE
+    ]
+    if relative and group_goal.sizes is None:
         raise ConfigError(
             str(path),
             "compares relative errors, which needs public sizes of the groups",
             want="sizes: a CSV file with columns query, group, persons",
             remedy="name one under sizes, or compare the groups as absolute",
         )
-    missing = [
-        f"{row.query} = {row.group}"
-        for row in relative
-        for name, kind in row.compared.items()
-        if kind is Comparison.RELATIVE
-        and not {(row.query, row.group, level) for level in ("", name)} & group_goal.sizes.keys()
-    ]
+    known = group_goal.sizes or {}
+    missing = {
+        f"{query} = {group}"
+        for query, group, name in relative
+        if not {(query, group, name), (query, group, "")} & known.keys()
+    }
     if missing:
         raise ConfigError(
             f"{path}: sizes",
             "lack groups whose relative errors are compared",
-            got=f"no row in {file.sizes} for {sorted(set(missing))}",
+            got=f"no row in {file.sizes} for {sorted(missing)}",
             remedy="add their public numbers of persons",
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 
+from jobs.design.planning.errors import PredictedRow
 from jobs.design.planning.summary import OptimizedSummary, PlanSummary
 from jobs.design.planning.tables import (
     HEADINGS,
@@ -56,21 +58,15 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
     geography, predicted = summary.geography or {}, summary.predicted or ()
     levels, privacy = summary.levels, summary.privacy
     spending = spending_of(summary)
-    shape = geography_table(geography)
-    sections = [
-        Section(
-            "shape", "Geography", "Geounits whose counts add up to those of their parents.", [shape]
-        ),
-        budget_section(spending),
-        noise_section(spending),
-    ]
-    if predicted:
-        sections.insert(0, _predicted_section(summary))
+    sections = [_predicted_section(summary)] if predicted else []
+    if summary.optimized is not None:
+        sections.append(_optimized_section(summary.optimized, summary))
     if summary.groups is not None:
         block = groups_table(summary.groups, summary.records)
-        sections.insert(1, Section("groups", "Errors of groups", _GROUPS, [block]))
-    if summary.optimized is not None:
-        sections.insert(1, _optimized_section(summary.optimized, summary))
+        sections.append(Section("groups", "Errors of groups", _GROUPS, [block]))
+    adds_up = "Geounits whose counts add up to those of their parents."
+    sections.append(Section("shape", "Geography", adds_up, [geography_table(geography)]))
+    sections += [budget_section(spending), noise_section(spending)]
     if summary.covariances is not None:
         table = covariance_table(summary.covariances, summary.records)
         sections.append(Section("covariances", "Covariances", _LINEAR, [table]))
@@ -97,7 +93,7 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
 
 def _predicted_section(summary: PlanSummary) -> Section:
     rows = summary.predicted or ()
-    errors = [{(r.table, r.geolevel): getattr(r, kind).rmse for r in rows} for kind in HEADINGS]
+    errors = [_errors(rows, f"{kind}.rmse") for kind in HEADINGS]
     caption = (
         "Predicted root mean squared error by table (panel) and geolevel, on one logarithmic "
         "scale with zero. Zero means that an invariant gives the table exactly."
@@ -111,13 +107,15 @@ def _optimized_section(optimized: OptimizedSummary, summary: PlanSummary) -> Sec
     blocks: list[Block] = []
     rows, names = optimized.predicted, (optimized.compared_with, "optimized")
     for kind, heading in HEADINGS.items():
-        before = {(r.table, r.geolevel): getattr(r.before, kind).rmse for r in rows}
-        after = {(r.table, r.geolevel): getattr(r, kind).rmse for r in rows}
+        errors = [_errors(rows, f"{path}{kind}.rmse") for path in ("before.", "")]
         caption = f"Errors from {heading}, before and with the optimized allocation."
-        key = f"optimized-{kind}"
-        blocks.append(_figure(key, [before, after], names, caption, summary))
+        blocks.append(_figure(f"optimized-{kind}", errors, names, caption, summary))
     blocks += optimized_tables(optimized, summary.records)
     return Section("optimized", "Optimized allocation", f"{optimized.source}.", blocks)
+
+
+def _errors(rows: Sequence[PredictedRow], path: str) -> dict[tuple[str, str], float]:
+    return {(row.table, row.geolevel): attrgetter(path)(row) for row in rows}
 
 
 def _figure(

@@ -48,7 +48,7 @@ _MOST_GROUPS = 1200  # of one geounit: matrices of 11 MB, one per query; 1,075 t
 _POWER = 4.0  # exponent of the compared power mean; default
 _ORDER = 3  # most attributes of a table; default
 _ZERO = 1e-9  # of the largest variance: variances below are rounding errors of exact answers
-_QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
+_QUANTILES = {"least": 0.0, "tenth": 0.1, "median": 0.5, "ninetieth": 0.9, "largest": 1.0}
 
 
 @document
@@ -168,8 +168,12 @@ def compare_planners(product: Product, request: PlanRequest) -> PlannerCompariso
       SolverError: A solver stopped without a proof.
     """
     plan = product.plan
-    level = _level(plan, request.geolevel)
-    wanted, words = _wanted(product, level, request)
+    names = list(plan.spine.levels)
+    geolevel = names[-1] if request.geolevel is None else request.geolevel
+    refuse_unknown("--geolevel", "is unknown", [geolevel], names)
+    require_squares(plan, "comparison of planners")
+    level = names.index(geolevel)
+    wanted, words = _wanted(product, geolevel, request)
     workload = read_workload(plan.schema, wanted)
     rho = plan.budget.total * plan.strategy.levels[level].share
     methods: list[MethodSpread] = []
@@ -195,7 +199,7 @@ def compare_planners(product: Product, request: PlanRequest) -> PlannerCompariso
         name=product.title,
         records=product.name,
         schema=plan.schema.name,
-        geolevel=plan.spine.levels[level],
+        geolevel=geolevel,
         rho=str(rho),
         neighbors=plan.budget.neighbors,
         workload=words,
@@ -204,19 +208,11 @@ def compare_planners(product: Product, request: PlanRequest) -> PlannerCompariso
     )
 
 
-def _level(plan: Plan, name: str | None) -> int:
-    names = list(plan.spine.levels)
-    refuse_unknown("--geolevel", "is unknown", [] if name is None else [name], names)
-    require_squares(plan, "comparison of planners")
-    return len(names) - 1 if name is None else names.index(name)
-
-
-def _wanted(product: Product, level: int, request: PlanRequest) -> tuple[WorkloadConfig, str]:
+def _wanted(product: Product, geolevel: str, request: PlanRequest) -> tuple[WorkloadConfig, str]:
     """Return the tables with their bases, and their description."""
     if request.tables is not None:
         names, words = [text.strip() for text in request.tables], "given tables"
     else:
-        geolevel = product.plan.spine.levels[level]
         planned = planned_workload(product.config.privacy.allocation_file, geolevel)
         if planned is not None:
             return planned, "the workload of the allocation"
@@ -231,7 +227,8 @@ def _marginals(schema: Schema, order: int) -> Iterator[str]:
     names = [attribute.name for attribute in schema.attributes if attribute.size > 1]
     if order < 0:
         raise ConfigError("--order", "must not be negative", got=order)
-    number = sum(math.comb(len(names), k) for k in range(min(order, len(names)) + 1))
+    sizes = range(min(order, len(names)) + 1)
+    number = sum(math.comb(len(names), size) for size in sizes)
     if number > MOST_MARGINALS:
         raise ConfigError(
             "--order",
@@ -240,8 +237,8 @@ def _marginals(schema: Schema, order: int) -> Iterator[str]:
             want=f"at most {MOST_MARGINALS}",
             remedy="choose a smaller --order",
         )
-    for k in range(min(order, len(names)) + 1):
-        for chosen in combinations(names, k):
+    for size in sizes:
+        for chosen in combinations(names, size):
             yield " * ".join(chosen) or "total"
 
 
@@ -250,22 +247,23 @@ def _contests(
 ) -> Iterator[tuple[Method, str, Workload, Loss]]:
     """Yield planners with workload and objective, including the loss of the workload itself."""
     best = Method.RESIDUAL_PLANNER if workload.is_plain else Method.ORP
-    by_weight = {weighting: _weighted(workload, weighting) for weighting in Weighting}
     total_loss, largest = LossKind.SUM_OF_VARIANCES, LossKind.LARGEST_VARIANCE
     for weighting, words in _WEIGHTINGS.items():
-        yield best, f"sum, {words}", by_weight[weighting], total_loss
-    equal = by_weight[Weighting.EQUAL]
+        weights = workload.sizes**weighting.exponent
+        weighted = replace(workload, weights=weights, weighting=weighting)
+        if weighting is Weighting.EQUAL:
+            equal = weighted
+        yield best, f"sum, {words}", weighted, total_loss
     yield best, f"power mean {_POWER:.0f}", equal, PowerMean(_POWER)
     yield best, "largest variance", equal, largest
     if not isinstance(wanted.loss, LossKind):
         yield best, "the loss of the allocation", workload, plan_loss(schema, wanted, workload)
-    words = f"sum, {_WEIGHTINGS[Weighting.EQUAL]}"
-    if not workload.is_plain:
-        yield Method.RESIDUAL_PLANNER_PLUS, words, equal, total_loss
-        yield Method.RESIDUAL_PLANNER_PLUS, "largest variance", equal, largest
+    others = [] if workload.is_plain else [Method.RESIDUAL_PLANNER_PLUS]
     if workload.marginals.size * len(workload.attributes) <= _MOST_HDMM_WORK:
-        yield Method.HDMM, words, equal, total_loss
-        yield Method.HDMM, "largest variance", equal, largest
+        others.append(Method.HDMM)
+    for method in others:
+        yield method, f"sum, {_WEIGHTINGS[Weighting.EQUAL]}", equal, total_loss
+        yield method, "largest variance", equal, largest
 
 
 _WEIGHTINGS = {
@@ -275,12 +273,6 @@ _WEIGHTINGS = {
 }
 
 
-def _weighted(workload: Workload, weighting: Weighting) -> Workload:
-    """Return the same tables with another scheme of weights."""
-    weights = workload.sizes**weighting.exponent
-    return replace(workload, weights=weights, weighting=weighting)
-
-
 def _run_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:
     """Return variances from the run's measurements of one geounit, conditional on the invariants.
 
@@ -288,10 +280,8 @@ def _run_spreads(plan: Plan, level: int, workload: Workload) -> list[Spread]:
       SchemaError: The queries group the levels in too many ways, or the run spends by strata.
     """
     if plan.strategy.strata:
-        raise SchemaError(
-            "queries of the run file",
-            "spend by strata, which no planner of tables supports",
-        )
+        what = "spend by strata, which no planner of tables supports"
+        raise SchemaError("queries of the run file", what)
     noisy = noisy_queries(plan.strategy, plan.budget, level, level)
     exact = list(plan.levels[level].exact)
     (terms,) = spine_terms([[measured.query for measured in noisy]], [exact], _MOST_GROUPS)
@@ -332,38 +322,35 @@ def _summary(
     method: str, objective: str, workload: Workload, spreads: Sequence[Spread], scale: float
 ) -> MethodSpread:
     errors = [np.sqrt(np.maximum(spread.values * scale, 0.0)) for spread in spreads]
-    means = np.array(
-        [
-            math.sqrt(float(of_table**2 @ spread.counts) / float(spread.counts.sum()))
-            for of_table, spread in zip(errors, spreads, strict=True)
-        ]
-    )
-    all_errors, counts = (
-        np.concatenate(errors),
-        np.concatenate([of_table.counts for of_table in spreads]),
-    )
+    counts = [spread.counts for spread in spreads]
+    means = np.array([*map(_root_mean_square, errors, counts)])
+    all_errors, all_counts = np.concatenate(errors), np.concatenate(counts)
     largest, least = float(all_errors.max()), float(all_errors.min())
     return MethodSpread(
         method=method,
         objective=objective,
-        answers=_quantiles(all_errors, counts),
+        answers=_quantiles(all_errors, all_counts),
         tables=_quantiles(means, np.ones(len(means))),
         ratio=largest / least if least > 0 else None,
-        rmse=math.sqrt(float(all_errors**2 @ counts) / float(counts.sum())),
+        rmse=_root_mean_square(all_errors, all_counts),
         by_table=tuple(
             TableSpread(
                 table=" * ".join(names) or "total",
                 attributes=len(names),
-                answers=float(spread.counts.sum()),
+                answers=float(of_answers.sum()),
                 least=float(of_table.min()),
                 rmse=float(mean),
                 largest=float(of_table.max()),
             )
-            for names, of_table, mean, spread in zip(
-                _attributes_of(workload), errors, means, spreads, strict=True
+            for names, of_table, mean, of_answers in zip(
+                _attributes_of(workload), errors, means, counts, strict=True
             )
         ),
     )
+
+
+def _root_mean_square(errors: FloatArray, counts: FloatArray) -> float:
+    return math.sqrt(float(errors**2 @ counts) / float(counts.sum()))
 
 
 def _quantiles(values: FloatArray, counts: FloatArray) -> Quantiles:
@@ -371,8 +358,6 @@ def _quantiles(values: FloatArray, counts: FloatArray) -> Quantiles:
     order = np.argsort(values, kind="stable")
     below = np.cumsum(counts[order]) / counts.sum()
     # Rounding can move a cumulative count just below a share that it reaches exactly.
-    indices = np.searchsorted(below, np.array(_QUANTILES) - 1e-12)
+    indices = np.searchsorted(below, np.array([*_QUANTILES.values()]) - 1e-12)
     picked = values[order][np.minimum(indices, len(values) - 1)].tolist()
-    return Quantiles(
-        **dict(zip(("least", "tenth", "median", "ninetieth", "largest"), picked, strict=True))
-    )
+    return Quantiles(**dict(zip(_QUANTILES, picked, strict=True)))

@@ -28,14 +28,14 @@ _ONE_GEOUNIT = (
     "Errors of linear unbiased estimates from the measurements of one geounit, before "
     "nonnegativity and rounding."
 )
-_ROLES = ("ink", "released", "raw", "third", "muted")
-_MEANINGS = (
-    "total (square)",
-    "1 attribute (circle)",
-    "2 attributes (triangle)",
-    "3 attributes (diamond)",
-    "more (circle)",
-)
+_MEANINGS = {
+    "ink": "total (square)",
+    "released": "1 attribute (circle)",
+    "raw": "2 attributes (triangle)",
+    "third": "3 attributes (diamond)",
+    "muted": "more (circle)",
+}
+_ROLES = (*_MEANINGS,)
 _NAMES = {
     "run": "this run",
     "residual_planner": "ResidualPlanner",
@@ -55,7 +55,7 @@ def method_table(summary: PlannerComparison) -> Table:
         labels("Method", [_NAMES[method.method] for method in methods]),
         labels("Minimizes", [method.objective for method in methods]),
         *gridded(titles, cells),
-        numbers("Ratio", [method.ratio for method in methods], _ratio, "largest : least"),
+        numbers("Ratio", [method.ratio for method in methods], text.decimal, "largest : least"),
     ]
     return Table.of(
         "methods",
@@ -67,10 +67,6 @@ def method_table(summary: PlannerComparison) -> Table:
     )
 
 
-def _ratio(value: float | None) -> str:
-    return "exact" if value is None else text.decimal(value)
-
-
 def table_table(summary: PlannerComparison) -> Table:
     """Return the root mean square of the standard errors of each table under every method."""
     first = summary.methods[0].by_table
@@ -80,8 +76,7 @@ def table_table(summary: PlannerComparison) -> Table:
         labels("Table", [each.table for each in first]),
         numbers("Answers", [each.answers for each in first]),
     ]
-    for index, method in enumerate(summary.methods):
-        errors_of = [row[index] for row in cells]
+    for method, errors_of in zip(summary.methods, zip(*cells, strict=True), strict=True):
         columns.append(Column(_NAMES[method.method], hint=method.objective, cells=errors_of))
     caption = f"Root mean square of the standard errors of each table, in {summary.records}"
     return Table.of("tables", caption, columns)
@@ -98,8 +93,8 @@ def print_planners(summary: PlannerComparison, *, as_json: bool) -> None:
         printable(f" {summary.geolevel}, rho {summary.rho}: {summary.workload}"),
     )
     console.print(terminal_table(method_table(summary)))
-    for one in summary.skipped:
-        console.print(printable(f"left out: {one.method}: {one.reason}"))
+    for skipped in summary.skipped:
+        console.print(printable(f"left out: {skipped.method}: {skipped.reason}"))
 
 
 def write_planners_page(summary: PlannerComparison, out: Path) -> None:
@@ -112,10 +107,10 @@ def write_planners_page(summary: PlannerComparison, out: Path) -> None:
     Raises:
       OutputError: The file cannot be written.
     """
-    drawn = [one for one in summary.methods if one.answers.largest > 0]
+    drawn = [method for method in summary.methods if method.answers.largest > 0]
     sections = [_cells(drawn, summary), _spread(drawn, summary)]
     sections.append(Section("tables", "Tables", _ONE_GEOUNIT, [table_table(summary)]))
-    ratios = [one.ratio for one in summary.methods if one.ratio is not None]
+    ratios = [method.ratio for method in summary.methods if method.ratio is not None]
     tiles = [
         Tile("Tables", text.integer(len(summary.methods[0].by_table)), summary.workload),
         Tile(
@@ -128,37 +123,26 @@ def write_planners_page(summary: PlannerComparison, out: Path) -> None:
         detail = f"to {text.decimal(max(ratios))}, by method"
         tiles.append(Tile("Largest : least error", text.decimal(min(ratios)), detail))
     facts = [("Schema", summary.schema), ("Geolevel", summary.geolevel)]
-    facts += [("Left out", f"{one.method}: {one.reason}") for one in summary.skipped]
-    page = Page(
-        "Comparison of planners",
-        summary.name,
-        _SUMMARY,
-        facts,
-        [],
-        tiles,
-        sections,
-        summary.records,
-    )
+    facts += [("Left out", f"{skipped.method}: {skipped.reason}") for skipped in summary.skipped]
+    title, records = "Comparison of planners", summary.records
+    page = Page(title, summary.name, _SUMMARY, facts, [], tiles, sections, records)
     write_report(page, out, mode=READABLE)
 
 
 def _cells(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Section:
     """Plot errors of cells against sizes of tables, one panel per method."""
     panels = []
-    for one in drawn:
+    drawn_roles = set[str]()
+    for method in drawn:
         series: dict[str, list[tuple[float, float]]] = {}
-        for table in one.by_table:
+        for table in method.by_table:
+            role = _ROLES[min(table.attributes, len(_ROLES) - 1)]
+            drawn_roles.add(role)
             if table.rmse > 0:
-                role = _ROLES[min(table.attributes, len(_ROLES) - 1)]
                 series.setdefault(role, []).append((table.answers, table.rmse))
-        panels.append(MarkPanel(f"{_NAMES[one.method]}: {one.objective}", series))
+        panels.append(MarkPanel(_title(method), series))
     up = f"Standard error of an answer, in {summary.records}"
-    orders = {table.attributes for one in drawn for table in one.by_table}
-    legend = [
-        (role, meaning)
-        for order, (role, meaning) in enumerate(zip(_ROLES, _MEANINGS, strict=True))
-        if order in orders or (order == len(_ROLES) - 1 and max(orders) > order)
-    ]
+    legend = [(role, meaning) for role, meaning in _MEANINGS.items() if role in drawn_roles]
     caption = (
         "Every mark is a table: number of answers, and root mean square of their standard errors. "
         "On a horizontal line all cells have equal errors."
@@ -173,10 +157,7 @@ def _cells(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Section
 
 
 def _spread(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Section:
-    rows = {
-        f"{_NAMES[one.method]}: {one.objective}": [*map(_positive, (one.answers, one.tables))]
-        for one in drawn
-    }
+    rows = {_title(method): [*map(_positive, (method.answers, method.tables))] for method in drawn}
     titles = (f"of answers, in {summary.records}", "of tables, root mean square")
     caption = (
         "Standard errors from the least to the largest (line), the middle four fifths (bar) and "
@@ -186,6 +167,10 @@ def _spread(drawn: Sequence[MethodSpread], summary: PlannerComparison) -> Sectio
     figure = Figure("spread", range_rows("spread", titles, rows), caption, legend)
     blocks: list[Block] = [figure, method_table(summary)]
     return Section("spread", "Spread of errors by method", "", blocks)
+
+
+def _title(method: MethodSpread) -> str:
+    return f"{_NAMES[method.method]}: {method.objective}"
 
 
 def _positive(quantiles: Quantiles) -> list[float]:

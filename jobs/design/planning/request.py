@@ -74,9 +74,8 @@ def explain(
         sizes = f"{len(lattice.codes[-1]):,} geounits at {lattice.spine.levels[-1]}"
         best = replace(best, source=f"{made}: {best.source}; {sizes}")
         write_allocation(best, request.optimize)
-        optimized = optimized_summary(
-            plan, classes, best, request.optimize, group_goal, is_even=is_even
-        )
+        written = (best, request.optimize, group_goal)
+        optimized = optimized_summary(plan, classes, *written, is_even=is_even)
         summary = replace(summary, optimized=optimized)
     if pair is not None:
         with reporter.line("plan", "covariances"):

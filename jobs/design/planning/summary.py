@@ -2,9 +2,6 @@
 
 `das validate` and `das plan` print the summary as JSON or as the tables of
 `jobs.design.planning.tables`; the page of `das plan --report` shows the same tables.
-
-`das validate` and `das plan` print this value, as JSON or as the tables of
-`jobs.design.planning.tables`; the page of `das plan --report` shows the same tables.
 """
 
 from __future__ import annotations
@@ -25,12 +22,7 @@ from das.tree.information import Information
 from geography.lattice import Lattice
 from jobs.design.planning.allocation import EVEN, REPLACED, Optimized
 from jobs.design.planning.covariances import CovarianceRow
-from jobs.design.planning.errors import (
-    PredictedRow,
-    parse_tables,
-    predict,
-    prediction_rows,
-)
+from jobs.design.planning.errors import PredictedRow, parse_tables, predict, prediction_rows
 from jobs.design.planning.group_errors import ComparedGroup, GroupRow, group_rows
 from jobs.design.planning.groups import GroupGoal
 from jobs.pipeline.config.product import Product
@@ -46,8 +38,8 @@ from jobs.pipeline.documents.manifest import (
     StratumStatements,
     attacks_of,
 )
-from jobs.pipeline.plan import Plan, ordinary_ledger, planned_ledger, without_estimates
-from jobs.pipeline.release.statements import (
+from jobs.pipeline.plan import Plan, planned_ledger, without_estimates
+from jobs.pipeline.release.manifest import (
     budget_rows,
     exact_queries,
     limits_of,
@@ -244,7 +236,8 @@ def budget_summary(
       BudgetError: `losses` is set, and a query is no partition or its noise has too many values.
     """
     plan, privacy = product.plan, privacy_statement(product.plan, source)
-    ledger = ordinary_ledger(plan) if ledger is None else ledger
+    ledger = planned_ledger(plan, None) if ledger is None else ledger
+    unknown = without_estimates(plan, product.tabulated.values()) if plan.on_demand else None
     return PlanSummary(
         name=product.title,
         records=product.name,
@@ -260,18 +253,14 @@ def budget_summary(
         formulas=formulas(plan.schema),
         budget=budget_rows(plan, ledger),
         strata=stratum_statements(plan, ledger, source),
-        without_estimates=without_estimates(plan, product.tabulated.values())
-        if plan.on_demand
-        else None,
+        without_estimates=unknown,
     )
 
 
 def _by_noise(plan: Plan, ledger: Ledger, privacy: Privacy) -> NoiseGuarantee:
-    position = {name: index for index, name in enumerate(ledger.spine)}
-    noise = {
-        chain: plan.noise(*chain)
-        for chain in {(position[e.geolevel], position[e.chain_end]) for e in ledger.entries}
-    }
+    ends = {(entry.geolevel, entry.chain_end) for entry in ledger.entries}
+    chains = {(ledger.spine.index(first), ledger.spine.index(last)) for first, last in ends}
+    noise = {chain: plan.noise(*chain) for chain in chains}
     strata = [
         {
             chain: tuple(
@@ -285,12 +274,9 @@ def _by_noise(plan: Plan, ledger: Ledger, privacy: Privacy) -> NoiseGuarantee:
     ]
     budget = plan.budget
     losses = losses_of_paths(len(ledger.spine), strata, budget.neighbors, budget.delta)
-    attacks = attacks_of(AttacksByLosses(losses), "noise")
-    return NoiseGuarantee(
-        epsilon=losses.epsilon(budget.delta),
-        delta=str(budget.delta),
-        attacks=None if privacy.attacks is None else attacks,
-    )
+    attacks = attacks_of(AttacksByLosses(losses), "noise") if privacy.attacks is not None else None
+    epsilon = losses.epsilon(budget.delta)
+    return NoiseGuarantee(epsilon=epsilon, delta=str(budget.delta), attacks=attacks)
 
 
 def formulas(schema: Schema) -> tuple[str, ...]:
@@ -300,15 +286,11 @@ def formulas(schema: Schema) -> tuple[str, ...]:
     >>> formulas(Schema("s", (Attribute("age", ("0-4", "-5", "=1+1", "85+")),)))
     ('-5', '=1+1')
     """
-    names = [*(a.name for a in schema.attributes), *(r.name for r in schema.recodes)]
-    labels = [
-        *(level for attribute in schema.attributes for level in attribute.levels),
-        *(group for recode in schema.recodes for group in recode.groups),
-    ]
+    texts = [*(a.name for a in schema.attributes), *(r.name for r in schema.recodes)]
+    texts += [level for attribute in schema.attributes for level in attribute.levels]
+    texts += [group for recode in schema.recodes for group in recode.groups]
     return tuple(
-        text
-        for text in dict.fromkeys([*names, *labels])
-        if text.lstrip()[:1] in {"=", "+", "-", "@"}
+        dict.fromkeys(text for text in texts if text.lstrip().startswith(("=", "+", "-", "@")))
     )
 
 
@@ -387,18 +369,14 @@ def optimized_summary(
       group_goal: Groups that it was optimized for; their errors are listed separately.
       is_even: Whether the run file has no allocation, so that the plan has even shares.
     """
+    predictions = (optimized.after, optimized.before)
     groups: tuple[ComparedGroup, ...] | None = None
     if group_goal is not None:
-        rows = [
-            group_rows(plan, tree, group_goal, prediction)
-            for prediction in (optimized.after, optimized.before)
-        ]
-        groups = tuple(
-            ComparedGroup(**vars(row), before=old) for row, old in zip(*rows, strict=True)
-        )
+        rows = [group_rows(plan, tree, group_goal, prediction) for prediction in predictions]
+        pairs = zip(*rows, strict=True)
+        groups = tuple(ComparedGroup(**vars(row), before=old) for row, old in pairs)
     first = len(groups or ())  # the tables of the groups come first
-    before = prediction_rows(plan, optimized.before)
-    after = prediction_rows(plan, optimized.after)
+    after, before = (prediction_rows(plan, prediction) for prediction in predictions)
     return OptimizedSummary(
         path=str(path),
         source=optimized.source,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from jobs.design.planning.covariances import CovarianceRow
 from jobs.design.planning.errors import PredictedRow
-from jobs.design.planning.group_errors import ComparedGroup, GroupError, GroupRow
+from jobs.design.planning.group_errors import GroupError, GroupRow
 from jobs.design.planning.summary import LevelShape, OptimizedSummary, PlanSummary, ShareRow
 from jobs.pipeline.config.models.groups import Comparison
 from jobs.pipeline.documents.manifest import Attacks
@@ -45,15 +46,15 @@ def spending_of(summary: PlanSummary) -> Spending:
 def plan_tables(summary: PlanSummary) -> list[Table]:
     """List all tables of a plan, in the order of the terminal."""
     tables = [statements_table(summary.statements, summary.privacy.definition)]
+    spending = spending_of(summary)
     if summary.strata:
-        tables.append(strata_table(spending_of(summary)))
+        tables.append(strata_table(spending))
     attacks = attacks_of_summary(summary)
     if attacks:
         tables.append(attacks_table(attacks, summary.privacy.mu_gdp))
     if summary.geography is not None:
         tables.append(geography_table(summary.geography))
-    has_list = summary.geography is not None
-    tables.append(measured_table(spending_of(summary), counted=has_list))
+    tables.append(measured_table(spending, counted=summary.geography is not None))
     if summary.predicted:
         tables.append(predicted_table(summary.predicted, summary.records))
     if summary.groups is not None:
@@ -73,12 +74,10 @@ def covariance_table(rows: Sequence[CovarianceRow], records: str) -> Table:
         labels("Other answer", [f"{row.other_query}: {row.other_answer}" for row in rows]),
     ]
     for kind, source in _SOURCES.items():
-        covariances = [getattr(row, kind) for row in rows]
-        values = [pair.covariance for pair in covariances]
-        columns.append(numbers("Covariance", values, text.decimal, source))
-        columns.append(
-            numbers("Correlation", [pair.correlation for pair in covariances], _ratio, source)
-        )
+        covariances = map(attrgetter(f"{kind}.covariance"), rows)
+        ratios = map(attrgetter(f"{kind}.correlation"), rows)
+        columns.append(numbers("Covariance", covariances, text.decimal, source))
+        columns.append(numbers("Correlation", ratios, "{:+.3f}".format, source))
     return Table.of(
         "covariances",
         f"Predicted covariances of estimates, in {records} squared",
@@ -87,10 +86,6 @@ def covariance_table(rows: Sequence[CovarianceRow], records: str) -> Table:
         "geounits of a geolevel: from the measurements of the geounit alone, and of the whole "
         "tree.",
     )
-
-
-def _ratio(value: float | None) -> str:
-    return "exact" if value is None else f"{value:+.3f}"
 
 
 def attacks_of_summary(summary: PlanSummary) -> list[Attacks]:
@@ -114,8 +109,7 @@ def geography_table(geography: Mapping[str, LevelShape]) -> Table:
 
 def predicted_table(predicted: Sequence[PredictedRow], records: str) -> Table:
     """Tabulate predicted errors by table and geolevel, shaded on a logarithmic scale."""
-    pairs = [(row.own, row.full) for row in predicted]
-    errors = [[number for errors in pair for number in vars(errors).values()] for pair in pairs]
+    errors = [[*vars(row.own).values(), *vars(row.full).values()] for row in predicted]
     columns = _tables_and_geolevels(predicted)
     titles = [
         column
@@ -145,58 +139,51 @@ def optimized_tables(optimized: OptimizedSummary, records: str) -> list[Table]:
     """Tabulate errors before and with an optimized allocation, and its shares."""
     tables = [_change_table(optimized, records), _share_table(optimized.shares)]
     if optimized.groups is not None:
-        tables.insert(0, _group_change_table(optimized.groups, records))
+        caption = f"Predicted error of groups with the optimized allocation, in {records}"
+        table = _groups_table("optimized-groups", caption, optimized.groups, is_optimized=True)
+        tables.insert(0, table)
     return tables
+
+
+_WORST = "*"
 
 
 def groups_table(rows: Sequence[GroupRow], records: str) -> Table:
     """Tabulate predicted errors of groups by geolevel."""
-    columns = _groups_and_sizes(rows)
-    for kind, source in _SOURCES.items():
-        errors = [getattr(row, kind) for row in rows]
-        columns.append(numbers("RMSE", [error.rmse for error in errors], text.decimal, source))
-        columns.append(_relative("", errors))
-    if any(row.target is not None for row in rows):
-        columns.append(Column("Target", cells=[*map(_target, rows)]))
-        for kind, source in _SOURCES.items():
-            needed = [getattr(row, kind).rho_needed for row in rows]
-            columns.append(numbers(f"{text.RHO} needed", needed, text.decimal, source))
-    caption = f"Predicted error of groups, in {records}"
-    return Table.of("groups", caption, columns, _note(rows))
+    return _groups_table("groups", f"Predicted error of groups, in {records}", rows)
 
 
-_WORST = "*"
-_GROUPS = (
-    "Relative errors are divided by the persons that an answer counts in a typical geounit, from "
-    "public sizes."
-)
-
-
-def _note(rows: Sequence[GroupRow]) -> str:
-    note = f"{_GROUPS} {_WORST} marks the largest error of each comparison."
-    if len({row.query for row in rows}) > 1:
-        note += " Groups of different queries overlap: every person is in one group of each query."
-    return note
-
-
-def _groups_and_sizes(rows: Sequence[GroupRow]) -> list[Column]:
-    return [
+def _groups_table(
+    key: str, caption: str, rows: Sequence[GroupRow], *, is_optimized: bool = False
+) -> Table:
+    columns = [
         labels("Group", [row.name for row in rows]),
         labels("Geolevel", [row.geolevel for row in rows]),
         numbers("Size", [row.persons for row in rows], text.decimal, "typical"),
     ]
-
-
-def _group_change_table(rows: Sequence[ComparedGroup], records: str) -> Table:
-    columns = _groups_and_sizes(rows)
+    hint = "optimized" if is_optimized else ""
     for kind, source in _SOURCES.items():
-        before = [getattr(row.before, kind).rmse for row in rows]
-        errors = [getattr(row, kind) for row in rows]
-        columns.append(numbers("RMSE", before, text.decimal, source))
-        columns.append(numbers("RMSE", [e.rmse for e in errors], text.decimal, "optimized"))
-        columns.append(_relative("optimized", errors))
-    caption = f"Predicted error of groups with the optimized allocation, in {records}"
-    return Table.of("optimized-groups", caption, columns, _note(rows))
+        if is_optimized:
+            columns.append(_errors(f"before.{kind}.rmse", rows, source))
+        columns.append(_errors(f"{kind}.rmse", rows, hint or source))
+        columns.append(_relative(hint, [*map(attrgetter(kind), rows)]))
+    if not is_optimized and any(row.target is not None for row in rows):
+        columns.append(Column("Target", cells=[*map(_target, rows)]))
+        for kind, source in _SOURCES.items():
+            needed = map(attrgetter(f"{kind}.rho_needed"), rows)
+            columns.append(numbers(f"{text.RHO} needed", needed, text.decimal, source))
+    note = (
+        "Relative errors are divided by the persons that an answer counts in a typical geounit, "
+        f"from public sizes. {_WORST} marks the largest error of each comparison."
+    )
+    if len({row.query for row in rows}) > 1:
+        note += " Groups of different queries overlap: every person is in one group of each query."
+    return Table.of(key, caption, columns, note)
+
+
+def _errors(path: str, rows: Sequence[object], hint: str) -> Column:
+    """Return a column of root mean squared errors, attributes of rows such as `own.rmse`."""
+    return numbers("RMSE", map(attrgetter(path), rows), text.decimal, hint)
 
 
 def _relative(hint: str, errors: Sequence[GroupError]) -> Column:
@@ -210,15 +197,14 @@ def _relative(hint: str, errors: Sequence[GroupError]) -> Column:
 
 
 def _target(row: GroupRow) -> Cell:
-    show = text.percent if row.compared is Comparison.RELATIVE else text.decimal
-    return number(row.target, show)
+    is_relative = row.compared is Comparison.RELATIVE
+    return number(row.target, text.percent if is_relative else text.decimal)
 
 
 def given_up(optimized: OptimizedSummary) -> str:
     """Describe in one sentence which tables become less accurate under an optimized allocation."""
-    worse = [
-        row for row in optimized.predicted if row.given_up >= 5e-4
-    ]  # smaller growth prints as 0.0 %
+    # Smaller growth prints as 0.0 %.
+    worse = [row for row in optimized.predicted if row.given_up >= 5e-4]
     worse.sort(key=lambda row: -row.given_up)
     source = HEADINGS[optimized.information]
     if not worse:
@@ -230,18 +216,14 @@ def given_up(optimized: OptimizedSummary) -> str:
 def _change_table(optimized: OptimizedSummary, records: str) -> Table:
     rows = optimized.predicted
     columns = _tables_and_geolevels(rows)
-    pairs = {
-        kind: [(getattr(row.before, kind).rmse, getattr(row, kind).rmse) for row in rows]
-        for kind in _SOURCES
-    }
+    pairs = [map(attrgetter(f"before.{kind}.rmse", f"{kind}.rmse"), rows) for kind in _SOURCES]
     changes = tilted(
-        [[new / old - 1 if old else None for old, new in of_kind] for of_kind in pairs.values()],
-        _signed_percent,
+        [[new / old - 1 if old else None for old, new in of_kind] for of_kind in pairs],
+        lambda share: f"{100 * share:+.1f} %",
     )
     for (kind, source), changed in zip(_SOURCES.items(), changes, strict=True):
-        old, new = ([pair[side] for pair in pairs[kind]] for side in (0, 1))
-        columns.append(numbers("RMSE", old, text.decimal, source))
-        columns.append(numbers("RMSE", new, text.decimal, "optimized"))
+        columns.append(_errors(f"before.{kind}.rmse", rows, source))
+        columns.append(_errors(f"{kind}.rmse", rows, "optimized"))
         columns.append(Column("Change", cells=changed))
     return Table.of(
         "optimized-change",
@@ -250,10 +232,6 @@ def _change_table(optimized: OptimizedSummary, records: str) -> Table:
         f"Root mean squared errors (RMSE) with {optimized.compared_with}, and with the optimized "
         f"one. It {given_up(optimized)}.",
     )
-
-
-def _signed_percent(value: float | None) -> str:
-    return text.NOT_RECORDED if value is None else f"{100 * value:+.1f} %"
 
 
 def _share_table(shares: Sequence[ShareRow]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from operator import attrgetter
 
 import typer
 from rich.console import Console
@@ -75,28 +76,25 @@ def _print_summary(console: Console, summary: PlanSummary) -> None:
 def _statements(summary: PlanSummary) -> list[str]:
     """Return lines with the guarantee and the exact queries."""
     lines = [text.guarantee(summary.privacy)]
-    if summary.privacy.epsilon_by_noise is not None:
-        privacy = summary.privacy
+    privacy, by_noise = summary.privacy, summary.by_noise
+    if privacy.epsilon_by_noise is not None:
         lines.append(
             f"epsilon {privacy.epsilon_by_noise} at delta {privacy.delta} from the noise, for "
             "which this rho was chosen: it holds for every geography"
         )
-    if summary.by_noise is not None:
-        epsilon = text.upward(summary.by_noise.epsilon)
-        lines.append(
-            f"epsilon {epsilon} at delta {summary.by_noise.delta} from the losses of the noise"
-        )
-    if summary.privacy.neighborhood.in_words:
-        lines.append(summary.privacy.neighborhood.in_words)
-    if summary.privacy.nearest is not None:
-        lines.append(summary.privacy.nearest.in_words)
+    if by_noise is not None:
+        epsilon = text.upward(by_noise.epsilon)
+        lines.append(f"epsilon {epsilon} at delta {by_noise.delta} from the losses of the noise")
+    if privacy.neighborhood.in_words:
+        lines.append(privacy.neighborhood.in_words)
+    if privacy.nearest is not None:
+        lines.append(privacy.nearest.in_words)
     if summary.geounits_source == FROM_DATA:
         lines.append(f"exact: {geounits_from_data(summary.levels[-1])}")
     lines += [f"exact: {row.query} at {', '.join(row.geolevels)}" for row in summary.invariants]
     for limit in summary.limits:
-        lines.append(
-            f"limit: {limit.kind} {limit.name} at {', '.join(limit.geolevels) or 'every geolevel'}"
-        )
+        where = ", ".join(limit.geolevels) or "every geolevel"
+        lines.append(f"limit: {limit.kind} {limit.name} at {where}")
     return lines
 
 
@@ -136,12 +134,8 @@ def print_account(
     console.print(printable(f"{path}: {len(account.grants)} grants"))
     console.print(terminal_table(account_table(account)))
     if failed:
-        columns = [
-            names("Product", [check.product for check in failed]),
-            names("Where", [check.geounit for check in failed]),
-            names("When", [check.at for check in failed]),
-            names("Folder", [check.folder for check in failed]),
-        ]
+        titles = {"Product": "product", "Where": "geounit", "When": "at", "Folder": "folder"}
+        columns = [names(title, map(attrgetter(key), failed)) for title, key in titles.items()]
         note = (
             f"{len(failed)} checks of the data failed. Each revealed exactly, at no budget, that a "
             "row of the data is invalid or that a geounit violates an invariant."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from zlib import crc32
 
@@ -16,7 +17,6 @@ from das.errors import ConfigError
 from das.schema import Schema
 from jobs.design.requests import GenerateSpec
 from jobs.design.synthetic.nation import Blocks
-from jobs.design.synthetic.persons import Entries
 from jobs.design.synthetic.schemas import levels_of
 from jobs.pipeline.config.data import FILE_KINDS
 from jobs.pipeline.config.mistakes import refuse_unknown
@@ -38,7 +38,7 @@ def pattern_of(schema: Schema) -> str:
     )
 
 
-class NationFiles:
+class NationFiles(AbstractContextManager["NationFiles"]):
     """Growing files of one nation; tracts are written in the order of their geocodes."""
 
     def __init__(self, out: Path, spec: GenerateSpec, schema: Schema) -> None:
@@ -47,9 +47,6 @@ class NationFiles:
         self._waiting: dict[str, list[pa.Table]] = {}
         self._tracts = 0
         self._files: dict[Path, GrowingTable] = {}
-
-    def __enter__(self) -> NationFiles:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._flush()
@@ -81,7 +78,10 @@ class NationFiles:
         }
         tables |= {name: _lists(codes, *entries) for name, entries in blocks.further.items()}
         if blocks.together is not None:
-            tables[TOGETHER] = _together(codes, blocks.together, self._schema)
+            rows, numbers, cells = blocks.together  # by block and household, householders first
+            geocodes = pa.array(codes).take(pa.array(rows))
+            columns = {"geocode": geocodes, "household": pa.array(numbers.astype(np.int32))}
+            tables[TOGETHER] = pa.table(columns | _labels(cells, self._schema))
         return tables
 
     def _flush(self) -> None:
@@ -99,16 +99,13 @@ class NationFiles:
         self._waiting = {}
 
 
-class GrowingTable:
+class GrowingTable(AbstractContextManager["GrowingTable"]):
     """CSV or Parquet file that grows table by table."""
 
     def __init__(self, path: Path, delimiter: str = ",") -> None:
         self._path = path
         self._options = pa_csv.WriteOptions(delimiter=delimiter)
         self._writer: pq.ParquetWriter | pa_csv.CSVWriter | None = None
-
-    def __enter__(self) -> GrowingTable:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -147,16 +144,6 @@ def _lies_in(geocodes: Sequence[str]) -> tuple[list[str], list[str]]:
     return aian, place
 
 
-def _together(geocodes: list[str], entries: Entries, schema: Schema) -> pa.Table:
-    """Return one row per person in a household, by block and household, householders first."""
-    rows, numbers, cells = entries
-    columns = {
-        "geocode": pa.array(geocodes).take(pa.array(rows)),
-        "household": pa.array(numbers.astype(np.int32)),
-    }
-    return pa.table(columns | _labels(cells, schema))
-
-
 def _labels(cells: IntArray, schema: Schema) -> dict[str, pa.DictionaryArray]:
     """Return the attributes of cells by name."""
     codes = schema.codes_of(cells)
@@ -170,7 +157,7 @@ def _labels(cells: IntArray, schema: Schema) -> dict[str, pa.DictionaryArray]:
 
 
 def _records(blocks: Blocks, schema: Schema) -> pa.Table:
-    rows, cells = np.repeat(blocks.rows, blocks.counts), np.repeat(blocks.cells, blocks.counts)
+    rows, cells = (np.repeat(each, blocks.counts) for each in (blocks.rows, blocks.cells))
     columns = {"geocode": pa.array(blocks.geocodes).take(pa.array(rows))}
     return pa.table(columns | _labels(cells, schema))
 
@@ -191,13 +178,6 @@ def _lists(geocodes: list[str], rows: IntArray, cells: IntArray, counts: IntArra
     )
 
 
-def dense_counts(blocks: Blocks, schema: Schema) -> IntArray:
-    """Return int64[n, B], persons by cell and block."""
-    dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
-    dense[blocks.cells, blocks.rows] = blocks.counts
-    return dense
-
-
 def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
     if schema.size > MOST_COLUMNS:
         raise ConfigError(
@@ -206,7 +186,8 @@ def _block_table(blocks: Blocks, schema: Schema) -> pa.Table:
             got=f"{schema.size} cells",
             want="records or histograms",
         )
-    dense = dense_counts(blocks, schema)
+    dense = np.zeros((schema.size, len(blocks.geocodes)), np.int64)
+    dense[blocks.cells, blocks.rows] = blocks.counts
     codes = schema.codes_of(np.arange(schema.size))
     columns, pattern = {"geocode": pa.array(blocks.geocodes)}, pattern_of(schema)
     for cell in range(schema.size):

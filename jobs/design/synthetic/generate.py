@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from jobs.design.folders import refuse_full
 from jobs.design.requests import GenerateSpec
 from jobs.design.synthetic.files import TOGETHER, NationFiles, check_spec
 from jobs.design.synthetic.listed import list_tracts
-from jobs.design.synthetic.nation import HOUSEHOLDS, Blocks, draw_tract, plan_tracts
+from jobs.design.synthetic.nation import HOUSEHOLDS, ListedBlocks, Tract, draw_tract, plan_tracts
 from jobs.design.synthetic.own_schema import invent_persons
 from jobs.design.synthetic.rehearsal import rehearse
 from jobs.design.synthetic.schemas import NAMES, schema_named
@@ -50,16 +50,13 @@ def _check(spec: GenerateSpec) -> None:
     Raises:
       ConfigError: A value is out of range.
     """
+    where = "generate, schema"
     if spec.schema == "survey":
-        raise ConfigError(
-            "generate, schema", "is no census", got="survey", want="`das generate-survey`"
-        )
-    refuse_unknown("generate, schema", "is unknown", [spec.schema], NAMES)
+        raise ConfigError(where, "is no census", got="survey", want="`das generate-survey`")
+    refuse_unknown(where, "is unknown", [spec.schema], NAMES)
     check_spec(spec)
     if spec.listed is not None and spec.schema in _WITHOUT_BLOCKS:
-        raise ConfigError(
-            "generate, schema", "has no blocks, so --list does not apply", got=spec.schema
-        )
+        raise ConfigError(where, "has no blocks, so --list does not apply", got=spec.schema)
     if spec.with_prims and (spec.listed is not None or spec.schema in _WITHOUT_BLOCKS):
         raise ConfigError("generate, prims", "need generated blocks: leave out --list")
     if spec.tracts is not None and not spec.tracts >= 1:
@@ -101,17 +98,16 @@ def generate(
     records = "households" if spec.schema == HOUSEHOLDS else "persons"
     facts = {"blocks": 0, "empty_blocks": 0, records: 0, "units": 0}
     paths = {"data": str(out / spec.format), "geounits": str(out / "geounits.parquet")}
-    drawn: Iterator[Blocks]
+    tracts: list[tuple[Tract, ListedBlocks | None]]
     if spec.listed is None:
-        tracts = plan_tracts(spec)
-        n_tracts, drawn = len(tracts), (draw_tract(spec, tract) for tract in tracts)
+        tracts = [(tract, None) for tract in plan_tracts(spec)]
     else:
-        listed = list_tracts(spec.listed, spec)
-        n_tracts, drawn = len(listed), listed.draw(spec)
+        tracts = [*list_tracts(spec.listed, spec)]
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         with NationFiles(out, spec, schema) as files:
-            for done, blocks in enumerate(drawn, 1):
+            for done, (tract, listed) in enumerate(tracts, 1):
+                blocks = draw_tract(spec, tract, listed)
                 files.write(blocks)
                 facts["blocks"] += len(blocks.geocodes)
                 facts["empty_blocks"] += len(blocks.geocodes) - len(np.unique(blocks.rows))
@@ -120,6 +116,6 @@ def generate(
                 paths |= {name: str(out / name) for name in blocks.further}
                 if blocks.together is not None:
                     paths[TOGETHER] = str(out / TOGETHER)
-                if progress and (done % 20 == 0 or done == n_tracts):
-                    progress(done, n_tracts)
-    return {**facts, "tracts": n_tracts, **paths}
+                if progress and (done % 20 == 0 or done == len(tracts)):
+                    progress(done, len(tracts))
+    return {**facts, "tracts": len(tracts), **paths}

@@ -101,53 +101,39 @@ def _runs(levels: Sequence[str], known: Sequence[str]) -> list[str]:
     return [run[0] if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs]
 
 
-def _partner(one: HouseholdType) -> str:
-    return one.couple.partition("_")[0] if one.has_partner else one.couple
+def _partner_children(household: HouseholdType) -> str:
+    partner = household.couple.partition("_")[0] if household.has_partner else household.couple
+    return f"{partner}-own_{household.own}"
 
 
-def _partner_children(one: HouseholdType) -> str:
-    return f"{_partner(one)}-own_{one.own}"
+def _family(household: HouseholdType) -> str:
+    generations = "-three_generations" if household.generations else ""
+    return f"{household.couple}{generations}-own_{household.own}-{_SIZES[household.size - 1]}"
 
 
-def _size(one: HouseholdType) -> str:
-    return _SIZES[one.size - 1]
-
-
-def _family(one: HouseholdType) -> str:
-    generations = "-three_generations" if one.generations else ""
-    return f"{one.couple}{generations}-own_{one.own}-{_size(one)}"
-
-
-def _kind(one: HouseholdType) -> str:
-    if one.is_married:
+def _kind(household: HouseholdType) -> str:
+    if household.is_married:
         return "married_couple_family"
-    if one.relatives:
+    if household.relatives:
         return "other_family"
-    return "living_alone" if one.size == 1 else "nonfamily_not_alone"
+    return "living_alone" if household.size == 1 else "nonfamily_not_alone"
 
 
-def _members(one: HouseholdType) -> str:
+def _members(household: HouseholdType) -> str:
     """Return the group of households whose members are all known, as structural zeros need it."""
-    both = one.own == "both"
-    if one.size == 1:
-        return "minor_alone" if one.minor_head else "alone"
-    if one.size == 2:
-        if one.has_partner:
-            return "couple_with_minor" if one.minor_head else "couple"
-        return (
-            "one_and_minor"
-            if one.minors != NO_MINORS
-            else "minor_and_one"
-            if one.minor_head
-            else "others"
-        )
-    if one.size == 3 and one.has_partner and one.own != NO_MINORS:
-        return "couple_and_child"
-    if one.size == 3 and both:
-        return "one_and_two_children"
-    if one.size == 4 and one.has_partner and both:
-        return "couple_and_two_children"
-    return "others"
+    size, has_partner, minor_head = household.size, household.has_partner, household.minor_head
+    groups = {
+        "minor_alone": size == 1 and minor_head,
+        "alone": size == 1,
+        "couple_with_minor": size == 2 and has_partner and minor_head,
+        "couple": size == 2 and has_partner,
+        "one_and_minor": size == 2 and household.minors != NO_MINORS,
+        "minor_and_one": size == 2 and minor_head,
+        "couple_and_child": size == 3 and has_partner and household.own != NO_MINORS,
+        "one_and_two_children": size == 3 and household.own == "both",
+        "couple_and_two_children": size == 4 and has_partner and household.own == "both",
+    }
+    return next((group for group, is_of_group in groups.items() if is_of_group), "others")
 
 
 def _groups(
@@ -161,15 +147,18 @@ def _groups(
 
 
 RECODES: dict[str, tuple[Callable[[HouseholdType], str], tuple[str, ...] | None]] = {
-    "household_size": (_size, _SIZES),
-    "couple": (lambda one: one.couple, COUPLES),
+    "household_size": (lambda household: _SIZES[household.size - 1], _SIZES),
+    "couple": (lambda household: household.couple, COUPLES),
     "multigenerational": (
-        lambda one: "three_generations" if one.generations else "fewer",
+        lambda household: "three_generations" if household.generations else "fewer",
         ("fewer", "three_generations"),
     ),
-    "own_children": (lambda one: one.own, _OWN),
+    "own_children": (lambda household: household.own, _OWN),
     "partner_children": (_partner_children, None),
-    "minors": (lambda one: "under_18" if one.has_minors else "nobody", ("nobody", "under_18")),
+    "minors": (
+        lambda household: "under_18" if household.has_minors else "nobody",
+        ("nobody", "under_18"),
+    ),
     "household_kind": (
         _kind,
         ("married_couple_family", "other_family", "living_alone", "nonfamily_not_alone"),

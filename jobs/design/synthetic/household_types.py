@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 
 LARGEST_SIZE = 7  # stands for 7 and more
 _AGES = ("under_6", "6_to_17", "both")
@@ -98,7 +98,6 @@ def type_of(couple: str, others: Mapping[str, int], *, minor_head: bool) -> Hous
     """
     present = {kind for kind, number in others.items() if number}
     minors = _ages(present, ("own", "grandchild", "relative", "nonrelative"))
-    has_child = bool(present & {*OWN_CHILDREN})
     size = 1 + (couple != "no_partner") + sum(others.values())
     return HouseholdType(
         couple,
@@ -106,7 +105,7 @@ def type_of(couple: str, others: Mapping[str, int], *, minor_head: bool) -> Hous
         minors,
         couple.startswith("married") or any(not k.startswith("nonrelative") for k in present),
         minor_head and minors == NO_MINORS,
-        has_child and bool(present & {*GRANDCHILDREN, "parent"}),
+        bool(present & {*OWN_CHILDREN} and present & {*GRANDCHILDREN, "parent"}),
         min(size, LARGEST_SIZE),
     )
 
@@ -126,35 +125,20 @@ def household_types() -> tuple[HouseholdType, ...]:
     give every combination of facts. Further members can be adult nonrelatives, so a type of one
     size exists in all larger sizes.
     """
-    smallest = (
-        type_of(couple, Counter(kinds), minor_head=minor_head)
-        for couple in COUPLES
-        for number in range(5)
-        for kinds in combinations(OTHERS, number)
-        for minor_head in (False, True)
-        if _can_be(couple, kinds, minor_head)
-    )
-    types = {
-        replace(kind, size=size) for kind in smallest for size in range(kind.size, LARGEST_SIZE + 1)
-    }
-    return tuple(sorted(types, key=_number))
-
-
-def _can_be(couple: str, kinds: tuple[str, ...], minor_head: bool) -> bool:
-    """Return whether these members can live together: minors have no grown children."""
-    is_householder = minor_head and couple == "no_partner"
-    return not (is_householder and {"own_adult", *GRANDCHILDREN} & {*kinds})
-
-
-def _number(one: HouseholdType) -> tuple[int, ...]:
+    types = set[HouseholdType]()
+    for couple, minor_head in product(COUPLES, (False, True)):
+        for kinds in (kinds for number in range(5) for kinds in combinations(OTHERS, number)):
+            is_householder = minor_head and couple == "no_partner"
+            if is_householder and {"own_adult", *GRANDCHILDREN} & {*kinds}:
+                continue  # minors have no grown children
+            smallest = type_of(couple, Counter(kinds), minor_head=minor_head)
+            sizes = range(smallest.size, LARGEST_SIZE + 1)
+            types |= {replace(smallest, size=size) for size in sizes}
     ages = (*_AGES, NO_MINORS)
-    return (
-        COUPLES.index(one.couple),
-        one.size > 1,
-        not one.relatives,
-        ages.index(one.own),
-        ages.index(one.minors),
-        one.minor_head,
-        one.generations,
-        one.size,
-    )
+
+    def number(kind: HouseholdType) -> tuple[int, ...]:
+        order = (COUPLES.index(kind.couple), kind.size > 1, not kind.relatives)
+        minors = (ages.index(kind.own), ages.index(kind.minors), kind.minor_head)
+        return (*order, *minors, kind.generations, kind.size)
+
+    return tuple(sorted(types, key=number))

@@ -51,8 +51,7 @@ def add_household_details(
     """
     rows, cells, counts = entries
     rows, cells = np.repeat(rows, counts), np.repeat(cells, counts)
-    n_cells = len(races)
-    hispanic, race = cells // n_cells % 2, races[cells % n_cells]
+    hispanic, race = cells // len(races) % 2, races[cells % len(races)]
     age, is_male, couple, oldest, types = _draw_people(uniform, len(rows))
     level = _level_of(age)
     likely = _OWNERS[level] * _OWNER_TILT[race] * np.where(hispanic == 1, _HISPANIC_TILT, 1.0)
@@ -112,7 +111,6 @@ def _draw_people(
     young, grown = np.zeros((number, 2), np.int64), np.zeros(number, np.int64)
     for child in range(len(_CHILDREN) - 1):
         # Householders were 16 to 44 (women) or 51 (men) at birth; no structural zero forbids this.
-        # these.
         of_age = age - between(16, np.where(is_male, 52, 45))
         stays = chance(np.where(of_age < 18, lives_here, np.where(of_age < 25, 0.5, 0.1)))
         there = (child < born) & (of_age >= 0) & stays
@@ -121,8 +119,7 @@ def _draw_people(
         grown += there & (of_age >= 18)
 
     minors = np.zeros((number, 2), np.int64)
-    is_old_enough = age >= 38
-    has_grandchild = is_old_enough & chance(np.where(grown > 0, 0.18, 0.02))
+    has_grandchild = (age >= 38) & chance(np.where(grown > 0, 0.18, 0.02))
     kind = np.minimum(np.searchsorted([0.42, 0.88], uniform(number)), np.where(age < 55, 1, 2))
     for column in (0, 1):
         minors[:, column] += has_grandchild & (kind == column)

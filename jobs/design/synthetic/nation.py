@@ -8,22 +8,16 @@ blocks, and segregated race mixes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import combinations, groupby
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import FloatArray, Geocodes, IntArray
 from jobs.design.requests import GenerateSpec
 from jobs.design.synthetic.households import add_household_details, tenure_of
-from jobs.design.synthetic.persons import (
-    Entries,
-    add_persons_details,
-    facility_shares,
-    summed,
-)
+from jobs.design.synthetic.persons import Entries, add_persons_details, facility_shares, summed
 from jobs.design.synthetic.prims import block_codes, tract_subsets
 from jobs.design.synthetic.residents import (
     DWELLINGS,
@@ -163,11 +157,9 @@ class Blocks:
 def plan_tracts(nation: GenerateSpec) -> list[Tract]:
     """Split the blocks into states, counties and tracts; sizes add up to `nation.blocks`."""
     rng = seeded(nation.seed, 0)
-    weights = rng.lognormal(0, 0.9, nation.states)
-    share = (nation.blocks - nation.states) * weights / weights.sum()
-    edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
+    of_states = _split(nation.blocks, rng.lognormal(0, 0.9, nation.states))
     out, places = [], leaf_sizes_of(nation.schema)
-    for state, n_blocks in enumerate(np.diff(edges) + 1):
+    for state, n_blocks in enumerate(of_states):
         sizes = _sizes(seeded(nation.seed, 1, state), int(n_blocks), places.leaves, 0.8, 1500)
         fitting = max(places.tracts, len(sizes) / places.most_counties)
         mean_tracts = max(nation.tracts or fitting, len(sizes) / _MOST_COUNTIES)
@@ -200,111 +192,76 @@ def block_geocodes(nation: GenerateSpec) -> Iterator[str]:
         yield from _geocodes(seeded(nation.seed, 7, tract.state, tract.county, tract.tract), tract)
 
 
-def draw_tract(nation: GenerateSpec, tract: Tract) -> Blocks:
-    """Draw one tract; depends only on the specification and the tract."""
-    rng = seeded(nation.seed, 3, tract.state, tract.county, tract.tract)
-    mix, places = _tract_mix(nation.seed, tract, rng), leaf_sizes_of(nation.schema)
-    persons, units = _households(rng, tract.n_blocks, places)
-    facilities, residents = _group_quarters(rng, tract.n_blocks, places)
-    homes = Homes(mix, persons, units, facilities, residents)
-    return _inhabited(rng, nation, tract, homes, partial(_geocodes, rng, tract))
+@dataclass(frozen=True, eq=False)
+class ListedBlocks:
+    """Blocks of a tract from a public list.
 
-
-def draw_listed(
-    nation: GenerateSpec,
-    tract: Tract,
-    geocodes: list[str],
-    housing_units: IntArray,
-    group_quarters: IntArray,
-) -> Blocks:
-    """Draw the persons of a tract with given blocks; depends only on the arguments.
-
-    Args:
-      nation: Specification with seed and schema.
-      tract: The tract, with the numbers of its geocode.
-      geocodes: B sorted geocodes of 15 digits.
+    Attributes:
+      geocodes: bytes[B], sorted geocodes of 15 digits.
       housing_units: int64[B]; a tenth becomes vacant, 2.5 persons live in each of the others.
       group_quarters: int64[B], addresses of facilities of any type.
     """
-    rng = seeded(nation.seed, 6, tract.state, tract.county, tract.tract)
-    mix = _tract_mix(nation.seed, tract, rng)
-    occupied = rng.binomial(housing_units, rng.beta(*_OCCUPIED))
-    others = rng.lognormal(np.log(_PERSONS_PER_UNIT - 1), 0.15, len(geocodes))
-    persons = occupied + rng.poisson(occupied * others)
-    kinds = _FACILITIES / _FACILITIES.sum()
-    facilities = rng.multinomial(group_quarters, kinds)
-    sizes = _FACILITY_SIZES * _PERSONS_PER_ADDRESS * rng.lognormal(-0.3, 0.8, facilities.shape)
-    residents = np.ceil(facilities * sizes).astype(np.int64)
-    units = np.column_stack([occupied, housing_units - occupied])
-    homes = Homes(mix, persons, units, facilities, residents)
-    return _inhabited(rng, nation, tract, homes, lambda: geocodes)
+
+    geocodes: Geocodes
+    housing_units: IntArray
+    group_quarters: IntArray
 
 
-@dataclass(frozen=True, eq=False)
-class Homes:
-    """Homes of the persons of a tract.
+def draw_tract(nation: GenerateSpec, tract: Tract, listed: ListedBlocks | None = None) -> Blocks:
+    """Draw the persons of one tract; depends only on the arguments.
 
-    Attributes:
-      mix: float64[8], weights of the groups.
-      persons: int64[B], persons in households.
-      units: int64[B, 2], occupied and vacant units.
-      facilities: int64[B, 7], facilities by type.
-      residents: int64[B, 7], residents of the facilities.
+    Args:
+      nation: The specification.
+      tract: The tract, with the numbers of its geocode.
+      listed: The blocks of the tract; None: draw them too.
     """
-
-    mix: FloatArray
-    persons: IntArray
-    units: IntArray
-    facilities: IntArray
-    residents: IntArray
-
-
-def _inhabited(
-    rng: np.random.Generator,
-    nation: GenerateSpec,
-    tract: Tract,
-    homes: Homes,
-    geocodes: Callable[[], list[str]],
-) -> Blocks:
-    """Draw the persons who live in homes.
-
-    Geocodes are drawn between persons and units, to keep the order of random numbers.
-    """
-    persons, residents, units = homes.persons, homes.residents, homes.units
+    key, size = (tract.state, tract.county, tract.tract), tract.n_blocks
+    rng = seeded(nation.seed, 3 if listed is None else 6, *key)
+    mix, places = _tract_mix(nation.seed, tract, rng), leaf_sizes_of(nation.schema)
+    if listed is None:
+        persons, units = _households(rng, size, places)
+        facilities, residents = _group_quarters(rng, size, places)
+    else:
+        occupied = rng.binomial(listed.housing_units, rng.beta(*_OCCUPIED))
+        others = rng.lognormal(np.log(_PERSONS_PER_UNIT - 1), 0.15, size)
+        persons = occupied + rng.poisson(occupied * others)
+        units = np.column_stack([occupied, listed.housing_units - occupied])
+        facilities = rng.multinomial(listed.group_quarters, _FACILITIES / _FACILITIES.sum())
+        sizes = _FACILITY_SIZES * _PERSONS_PER_ADDRESS * rng.lognormal(-0.3, 0.8, facilities.shape)
+        residents = np.ceil(facilities * sizes).astype(np.int64)
     if nation.schema == HOUSEHOLDS:
         persons, residents = units[:, 0], 0 * residents
-    drawn = _draw_persons(rng, homes.mix, persons, residents)
+    drawn = _draw_persons(rng, mix, persons, residents)
     further: dict[str, Entries] = {}
     together = None
     if nation.schema == RESIDENTS:
-        household_rng = seeded(nation.seed, 8, tract.state, tract.county, tract.tract)
+        household_rng = seeded(nation.seed, 8, *key)
         records = householders(household_rng, units[:, 0], drawn)
         households = drawn_households(household_rng, persons, units[:, 0])
-        sizes = by_size(*households, len(units))
-        further[DWELLINGS] = _sparse(np.hstack([units[:, 1:], sizes, homes.facilities]))
+        by_members = by_size(*households, size)
+        further[DWELLINGS] = _sparse(np.hstack([units[:, 1:], by_members, facilities]))
         together = members(household_rng, households, records)
     else:
         records = _to_schema(rng, nation.schema, *drawn)
-    codes = geocodes()
+    # Geocodes are drawn between persons and units, to keep the order of random numbers.
+    codes = _geocodes(rng, tract) if listed is None else listed.geocodes.astype(np.str_).tolist()
     if nation.schema == HOUSEHOLDS:
-        further = _units_beside(rng, records, units, homes.facilities)
+        further = _units_of(rng, records, units, facilities)
     elif nation.with_prims:
         further[REDISTRICTING] = _to_schema(rng, "pl94", *drawn)
     of_prims = block_codes(tract.subsets, codes) if nation.with_prims else codes
     census = codes if nation.with_prims else ()
-    return Blocks(of_prims, units, homes.facilities, *records, census, further, together)
+    return Blocks(of_prims, units, facilities, *records, census, further, together)
 
 
-def _units_beside(
+def _units_of(
     rng: np.random.Generator, households: Entries, units: IntArray, facilities: IntArray
 ) -> dict[str, Entries]:
     """Return the units of these households, vacant units and facilities in two schemas."""
     tenure = tenure_of(rng.random, schema_named(HOUSEHOLDS), households, len(units))
     vacant = rng.multinomial(units[:, 1], _VACANCIES)
-    by_type = [
-        rng.multinomial(facilities[:, kind], shares)
-        for kind, shares in enumerate(facility_shares())
-    ]
+    pairs = zip(facilities.T, facility_shares(), strict=True)
+    by_type = [rng.multinomial(numbers, shares) for numbers, shares in pairs]
     return {
         "dhc_units": _sparse(np.hstack([tenure, vacant, *by_type])),
         "h1_units": _sparse(np.hstack([units, *by_type])),
@@ -324,11 +281,23 @@ def _draw_persons(
     size = len(persons)
     minors = np.clip(_GROUP_MINORS * rng.lognormal(0, 0.2), 0, 0.6)
     block_mix = rng.gamma(np.broadcast_to(mix * 10 + 0.01, (size, 8))) + 1e-12
-    parts = [(0, persons, block_mix, minors)]
+    parts = [(persons, block_mix, minors)]
     for kind in range(7):
         tilted = np.broadcast_to(mix * _FACILITY_TILT[kind], (size, 8))
-        parts.append((kind + 1, residents[:, kind], tilted, np.full(8, _FACILITY_MINORS[kind])))
-    return _draw_cells(rng, parts)
+        parts.append((residents[:, kind], tilted, np.full(8, _FACILITY_MINORS[kind])))
+    none = np.zeros(0, np.int64)
+    batches = [(none, none, none)]
+    for hhgq, (number, weights, minor) in enumerate(parts):
+        live = np.flatnonzero(number)
+        if len(live) == 0:
+            continue
+        of_group = np.hstack([_GROUP_CELLS * minor[:, None], _GROUP_CELLS * (1 - minor)[:, None]])
+        chance = weights[live] / weights[live].sum(1, keepdims=True) @ of_group
+        drawn = rng.multinomial(number[live], chance / chance.sum(1, keepdims=True))
+        rows, cells, counts = _sparse(drawn)
+        batches.append((live[rows], cells + 252 * hhgq, counts))
+    rows, cells, counts = (np.concatenate(column) for column in zip(*batches, strict=True))
+    return rows, cells, counts
 
 
 def seeded(*key: int) -> np.random.Generator:
@@ -341,8 +310,12 @@ def _sizes(
 ) -> IntArray:
     """Draw positive log-normal sizes that add up to the total."""
     count = max(1, round(total / mean), -(-total // largest))
-    weights = np.minimum(rng.lognormal(0, sigma, count), 8.0)
-    share = (total - count) * weights / weights.sum()
+    return _split(total, np.minimum(rng.lognormal(0, sigma, count), 8.0))
+
+
+def _split(total: int, weights: FloatArray) -> IntArray:
+    """Split a total into positive sizes, about in proportion to weights."""
+    share = (total - len(weights)) * weights / weights.sum()
     edges = np.rint(np.concatenate(([0.0], np.cumsum(share)))).astype(np.int64)
     return np.asarray(np.diff(edges) + 1, np.int64)
 
@@ -374,9 +347,8 @@ def _group_quarters(
     facilities = np.zeros((size, 7), np.int64)
     residents = np.zeros((size, 7), np.int64)
     attraction = rng.lognormal(0, 2.0, size)
-    for kind, number in enumerate(
-        rng.poisson(_FACILITIES * size * places.persons / _TRACT_PERSONS)
-    ):
+    numbers = rng.poisson(_FACILITIES * size * places.persons / _TRACT_PERSONS)
+    for kind, number in enumerate(numbers):
         for block in rng.choice(size, number, p=attraction / attraction.sum()):
             facilities[block, kind] += 1
             residents[block, kind] += int(np.ceil(_FACILITY_SIZES[kind] * rng.lognormal(-0.3, 0.8)))
@@ -400,27 +372,6 @@ def _group_cells() -> FloatArray:
 _GROUP_CELLS = _group_cells()
 
 
-def _draw_cells(
-    rng: np.random.Generator, parts: list[tuple[int, IntArray, FloatArray, FloatArray]]
-) -> Entries:
-    """Draw persons of (hhgq, persons[B], group weights[B, 8], minors[8]) over the 2,016 cells."""
-    batches = []
-    for hhgq, persons, mix, minors in parts:
-        live = np.flatnonzero(persons)
-        if len(live) == 0:
-            continue
-        of_group = np.hstack([_GROUP_CELLS * minors[:, None], _GROUP_CELLS * (1 - minors)[:, None]])
-        chance = mix[live] / mix[live].sum(1, keepdims=True) @ of_group
-        drawn = rng.multinomial(persons[live], chance / chance.sum(1, keepdims=True))
-        rows, cells = np.nonzero(drawn)
-        batches.append((live[rows], cells + 252 * hhgq, drawn[rows, cells]))
-    if not batches:
-        none = np.zeros(0, np.int64)
-        return none, none, none
-    rows, cells, counts = (np.concatenate(column) for column in zip(*batches, strict=True))
-    return rows, cells, counts
-
-
 def _to_schema(
     rng: np.random.Generator, name: str, rows: IntArray, cells: IntArray, counts: IntArray
 ) -> Entries:
@@ -433,15 +384,14 @@ def _to_schema(
         cells = cells // 252
     elif name == "block16":
         cells = 8 * adult + np.where(hispanic == 1, 0, np.minimum(race, 6) + 1)
-    elif name == HOUSEHOLDS:
-        entries = (rows, cells, counts)
-        races = np.minimum(np.arange(len(COMBINATIONS)), 6)  # two or more races
-        rows, cells, counts = add_household_details(rng.random, schema, races, entries)
-    elif name in ("dhc_persons", "census1940"):
-        first = np.array([c[0] for c in COMBINATIONS])
-        races = np.arange(63) if name == "dhc_persons" else first
-        entries = (rows, cells, counts)
-        rows, cells, counts = add_persons_details(rng.random, schema, races, entries)
+    elif name in (HOUSEHOLDS, "dhc_persons", "census1940"):
+        races = np.arange(len(COMBINATIONS))
+        if name == HOUSEHOLDS:
+            races = np.minimum(races, 6)  # two or more races
+        elif name == "census1940":
+            races = np.array([c[0] for c in COMBINATIONS])
+        add = add_household_details if name == HOUSEHOLDS else add_persons_details
+        rows, cells, counts = add(rng.random, schema, races, (rows, cells, counts))
     elif name == "toy":
         male = rng.binomial(counts, 0.49)
         old = [rng.binomial(part * adult, 0.21) for part in (counts - male, male)]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from das.errors import ConfigError
-from das.schema import Schema
 from jobs.design.folders import refuse_full
 from jobs.design.requests import GenerateSpec
 from jobs.design.synthetic.files import FORMATS, GrowingTable, check_spec
@@ -41,7 +40,17 @@ def invent_persons(spec: GenerateSpec, out: Path) -> dict[str, int | str | bool]
     except ValueError as error:
         raise ConfigError(f"path {spec.schema}", str(error)) from None
     schema = load_schema(path)
-    _check(spec, schema)
+    check_spec(spec)
+    names = [attribute.name for attribute in schema.attributes]
+    if spec.format == "block_table" and not all(name.isidentifier() for name in names):
+        raise ConfigError(
+            "generate, format",
+            "names columns after attributes, but these names are no identifiers",
+            got=names,
+            want="records or histograms",
+        )
+    if spec.persons is not None and spec.persons < 1:
+        raise ConfigError("generate", "cannot invent these data", got=f"{spec.persons} persons")
     leaves = [*(block_geocodes(spec) if spec.listed is None else _listed(spec, spec.listed))]
     mean = PERSONS if spec.persons is None else spec.persons / len(leaves)
     inventor = Inventor(schema, choices_of(schema), (spec.seed, 0), mean)
@@ -57,20 +66,6 @@ def invent_persons(spec: GenerateSpec, out: Path) -> dict[str, int | str | bool]
                 file.write(FORMATS[spec.format](drawn.blocks(), schema))
     paths = {"data": str(data), "geounits": str(geounits)}
     return {"invented": True, "blocks": len(leaves), "persons": persons, **paths}
-
-
-def _check(spec: GenerateSpec, schema: Schema) -> None:
-    check_spec(spec)
-    names = [attribute.name for attribute in schema.attributes]
-    if spec.format == "block_table" and not all(name.isidentifier() for name in names):
-        raise ConfigError(
-            "generate, format",
-            "names columns after attributes, but these names are no identifiers",
-            got=names,
-            want="records or histograms",
-        )
-    if spec.persons is not None and spec.persons < 1:
-        raise ConfigError("generate", "cannot invent these data", got=f"{spec.persons} persons")
 
 
 def _listed(spec: GenerateSpec, listed: Place) -> Iterator[str]:

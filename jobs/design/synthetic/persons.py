@@ -101,8 +101,7 @@ def _relationship_and_age(kind: int, adult: int) -> FloatArray:
         weights[:_N_RELATIONSHIPS] = np.outer(_ADULTS if adult else _MINORS, alive)
     else:
         facilities = np.array(_OF_TYPE[kind])
-        commonness = _COMMONNESS[facilities - _N_RELATIONSHIPS]
-        weights[facilities] = np.outer(commonness, alive)
+        weights[facilities] = np.outer(_COMMONNESS[facilities - _N_RELATIONSHIPS], alive)
     if kind == 3:  # nursing
         weights *= np.exp(np.minimum(ages - 75, 15) / 8.0)
     if kind == 5:  # college

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,8 +24,7 @@ from jobs.pipeline.confidential.read.reader import Invented, Legal, TableReader
 from jobs.pipeline.config.data import FILE_KINDS
 from jobs.pipeline.config.files import with_places
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.config.models.data import DataConfig
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Product
 from jobs.pipeline.config.released import document_of
 from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.input.geounits import list_geounits
@@ -37,6 +36,7 @@ _HEAD = """\
 # real persons: delete the folder when you are done.
 """
 INVENTED = ", invented data"
+_FORMAT = "data.input_format"  # key of the format of the input
 
 
 def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
@@ -60,9 +60,15 @@ def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
         raise ConfigError("generate", "cannot invent these data", got=got)
     resolved = load_run(run)
     require_runnable(resolved)
-    for product in resolved.products.values():
-        _writer(product)
-    leaves = _leaves(resolved, spec.blocks)
+    writers = {
+        name: writer_of(product.config.input, product.plan.schema, f"{product.keys}{_FORMAT}")
+        for name, product in resolved.products.items()
+    }
+    public, spine = resolved.config.geography.geounits, resolved.plan.census_spine
+    if public is None:
+        leaves = invented_leaves(spine, spec.blocks)
+    else:
+        leaves = list_geounits(public, spine).astype(np.str_).tolist()
     mean = PERSONS if spec.persons is None else spec.persons / len(leaves)
     left_out: list[str] = []
     persons, products = dict[str, int](), dict[str, Any]()
@@ -70,28 +76,28 @@ def rehearse(run: Path, spec: GenerateSpec, out: Path) -> dict[str, Any]:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         for index, (name, product) in enumerate(resolved.products.items()):
-            path = out / "data" / name / _file_name(product.config.input)
+            file = product.config.input.path.name
+            if Path(file).suffix.lower() not in FILE_KINDS:  # a folder
+                file = f"{file or 'data'}.parquet"
+            path = out / "data" / name / file
             path.parent.mkdir(parents=True)
-            persons[name] = _invent(product, leaves, (spec.seed, index), mean, path)
+            choices, plan = _choices(writers[name].legal()), product.plan
+            inventor = Inventor(plan.schema, choices, (spec.seed, index), mean, plan.limits.zeros)
+            persons[name] = _invent(writers[name], inventor, leaves, path)
             products[name] = _product(product, path, out, left_out)
-        document = _document(resolved, products, out)
+        document = document_of(with_places(resolved.config, partial(_seen_from, out)))
+        document |= {
+            "name": f"{document['name']}{INVENTED}",
+            "products": products,
+            "output": {"directory": "out"},
+        }
+        privacy = document.get("privacy", {})
+        if privacy.pop("account", None) is not None and not privacy:
+            del document["privacy"]
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
         made.write_text(_HEAD.format(name=resolved.source.name) + text, encoding="utf-8")
     facts = {"invented": True, "run": str(made), "leaves": len(leaves)}
     return {**facts, "persons": persons, "left_out": left_out}
-
-
-def _writer(product: Product) -> TableReader[Any]:
-    where = f"{product.keys}data.input_format"
-    return writer_of(product.config.input, product.plan.schema, where)
-
-
-def _leaves(resolved: Resolved, about: int) -> list[str]:
-    """Return the geocodes of the public list; without a list, invented ones."""
-    public, spine = resolved.config.geography.geounits, resolved.plan.census_spine
-    if public is None:
-        return invented_leaves(spine, about)
-    return [code.decode() for code in list_geounits(public, spine).tolist()]
 
 
 def invented_leaves(spine: Spine, about: int) -> list[str]:
@@ -106,30 +112,20 @@ def invented_leaves(spine: Spine, about: int) -> list[str]:
         most = 10 ** (digits - above) - 1
         wanted = (about / len(codes)) ** (1 / (len(steps) - index))
         children = max(1, min(most, round(wanted)))
-        codes = [
-            f"{code}{child:0{digits - above}d}"
-            for code in codes
-            for child in range(1, children + 1)
-        ]
+        last = [f"{child:0{digits - above}d}" for child in range(1, children + 1)]
+        codes = [code + child for code in codes for child in last]
     return codes
 
 
-def _invent(
-    product: Product, leaves: Sequence[str], seed: tuple[int, ...], mean: float, path: Path
-) -> int:
+def _invent(writer: TableReader[Any], inventor: Inventor, leaves: Sequence[str], path: Path) -> int:
     """Write the data of a product; return the number of records."""
-    writer, plan = _writer(product), product.plan
-    choices = _choices(writer.legal())
-    inventor = Inventor(plan.schema, choices, seed, mean, plan.limits.zeros)
     records = 0
     with GrowingTable(path, getattr(writer.data, "delimiter", ",")) as file:
         for drawn in inventor.draw_all(leaves):
             records += len(drawn.rows)
             texts = {
-                choice.name: pa.array(choice.values, pa.string()).take(
-                    pa.array(drawn.picks[choice.name])
-                )
-                for choice in choices
+                choice.name: pa.array(choice.values, pa.string()).take(drawn.picks[choice.name])
+                for choice in inventor.choices
             }
             file.write(writer.write(Invented(drawn.geocodes, drawn.rows, drawn.cells, texts)))
     return records
@@ -155,18 +151,11 @@ def _choices(legal: Legal) -> list[Choice]:
     return choices
 
 
-def _file_name(data: DataConfig) -> str:
-    """Return the name of the input file; if the input is a folder, the name of a Parquet file."""
-    name = data.path.name
-    return name if Path(name).suffix.lower() in FILE_KINDS else f"{name or 'data'}.parquet"
-
-
 def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> dict[str, Any]:
     """Return the section of a product, without invariants that invented persons would violate."""
     document = document_of(with_places(product.config, partial(_seen_from, out)))
     document["data"]["path"] = path.relative_to(out).as_posix()
-    kept = []
-    stated = product.config.invariants
+    kept, stated = [], product.config.invariants
     for index, entry in enumerate(document.get("invariants", [])):
         if not stated[index].is_rehearsed:
             left_out.append(f"{product.keys}invariants.{index}")
@@ -180,19 +169,7 @@ def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> di
     return document
 
 
-def _document(resolved: Resolved, products: Mapping[str, Any], out: Path) -> dict[str, Any]:
-    """Return the run file, with a separate account."""
-    document = document_of(with_places(resolved.config, partial(_seen_from, out)))
-    document["name"] = f"{document['name']}{INVENTED}"
-    document["products"] = dict(products)
-    document["output"] = {"directory": "out"}
-    privacy = document.get("privacy", {})
-    if privacy.pop("account", None) is not None and not privacy:
-        del document["privacy"]
-    return document
-
-
-def _seen_from(out: Path, _: str, path: Place) -> Place:
+def _seen_from(out: Path, _: tuple[str, ...], path: Place) -> Place:
     """Return a path relative to the folder of the run file; addresses stay unchanged."""
     if isinstance(path, StoredPlace):
         return path

@@ -1,7 +1,7 @@
-"""Householders among synthetic persons, and matching sizes of households.
+"""Draw householders among synthetic persons, and sizes of households that match the persons.
 
-Every occupied unit has one householder, an adult if one is available, and as many members as its
-size; all persons in households live in one of them.
+The persons of an occupied unit are one household. It has one householder, an adult if one is
+available, and as many members as its size. Every person in a household lives in an occupied unit.
 """
 
 from __future__ import annotations
@@ -79,9 +79,8 @@ def members(
     """Assign persons to households at random, so that adults and groups often live together.
 
     Householders get households at random. Then open memberships and persons are sorted by
-    adulthood,
-    group and a random part, and matched in order: second members are mostly adults, and members
-    mostly belong to the group of the householder.
+    adulthood, group and a random part, and matched in order: second members are mostly adults, and
+    members mostly belong to the group of the householder.
 
     Args:
       rng: Random generator.

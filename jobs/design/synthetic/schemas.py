@@ -31,5 +31,4 @@ def schema_named(name: str) -> Schema:
 
 def levels_of(name: str, attribute: str) -> tuple[str, ...]:
     """Return the levels of an attribute of a schema of conf/schema."""
-    attributes = schema_named(name).attributes
-    return next(known.levels for known in attributes if known.name == attribute)
+    return next(a.levels for a in schema_named(name).attributes if a.name == attribute)

@@ -74,14 +74,8 @@ def _draw(n: int, rng: np.random.Generator) -> pa.Table:
     education = np.minimum(education, np.maximum(0, (age - 4) // 4))
     born = (rng.random(n) < np.where(race == 2, 0.65, np.where(race == 5, 0.4, 0.07))).astype(int)
     disabled = (rng.random(n) < 0.03 + 0.004 * np.maximum(0, age - 30)).astype(int)
-    married = _by_chance(
-        rng,
-        [
-            np.where(age > 25, 0.5, 0.1),
-            0.006 * np.maximum(0, age - 45),
-            np.where(age > 30, 0.13, 0),
-        ],
-    )
+    marital = [np.where(age > 25, 0.5, 0.1), 0.006 * np.maximum(0, age - 45)]
+    married = _by_chance(rng, [*marital, np.where(age > 30, 0.13, 0)])
     married = np.where(grown, married, _SINGLE)
     works = 0.78 * (age < 66) + 0.12 * (age >= 66) - 0.35 * disabled + 0.03 * (education > 3)
     employment = _by_chance(rng, [np.clip(works, 0.02, 0.95), np.where(age < 66, 0.05, 0.0)])
@@ -114,8 +108,7 @@ def _draw(n: int, rng: np.random.Generator) -> pa.Table:
 def _by_chance(rng: np.random.Generator, chances: list[FloatArray]) -> IntArray:
     """Draw 1, 2, ... with these probabilities; otherwise the next number."""
     uniform, cumulative = rng.random(len(chances[0])), np.cumsum(np.stack(chances), axis=0)
-    found: IntArray = 1 + (uniform >= cumulative).sum(0)
-    return found
+    return np.asarray(1 + (uniform >= cumulative).sum(0), np.int64)
 
 
 def _incomes(n: int, rng: np.random.Generator, about: IntArray) -> IntArray:

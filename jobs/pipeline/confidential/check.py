@@ -27,7 +27,7 @@ from jobs.pipeline.config.models.kinds.kind import KindConfig
 from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.bound import bound_entries, open_released
-from jobs.pipeline.release.given import given_counts
+from jobs.pipeline.release.implied import given_counts
 from jobs.pipeline.storage.answers import read_answers
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_public_geocodes
@@ -210,7 +210,8 @@ def _refuse_other_release(
                     f"{level.name} {codes[int(np.argmax(homeless))]}",
                     f"the earlier release has people there in {query.name}, and there are no "
                     "living quarters",
-                    remedy="make that release with the same living quarters, or leave them out",
+                    remedy="make the earlier release with the same living quarters, or leave the "
+                    "invariant `living_quarters` out of this run",
                 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import reduce
 
 import numpy as np
 
@@ -110,19 +111,19 @@ def evaluate(
     ]
     slices.sort(key=lambda piece: -piece.cost)
     results = tasks.run("evaluate", slices, compare)
-    noise = _noise(release)
-    summaries = _merged(slices, [summaries for summaries, _ in results])
-    parity = [
-        row
-        for name in levels
-        if grouping is not None
-        for errors in [
-            merged(
-                found for s, (_, found) in zip(slices, results, strict=True) if s.geolevel == name
-            )
-        ]
-        for row in parity_results(grouping, name, grouped[name], errors, _known(plan, name, noise))
-    ]
+    noise = dict[tuple[str, str], float]()  # expected RMSE of noisy answers; needs the manifest
+    if release.manifest.exists():
+        manifest = read_manifest(release)
+        noise = expected_rmse(manifest.budget, manifest.levels)
+    summaries, parity = dict[tuple[str, str], ErrorSummary](), list[ParityResult]()
+    for name in levels:
+        at_level = [r for s, r in zip(slices, results, strict=True) if s.geolevel == name]
+        of_queries = zip(*(of_slice for of_slice, _ in at_level), strict=True)
+        for query, of_slices in zip(compared, of_queries, strict=False):
+            summaries[name, query.name] = reduce(merge, of_slices)
+        if grouping is not None:
+            errors, known = merged(groups for _, groups in at_level), _known(plan, name, noise)
+            parity += parity_results(grouping, name, grouped[name], errors, known)
     evaluation = _evaluation(plan, compared, summaries, parity, noise)
     write_document(confidential.evaluation, evaluation)
     return evaluation
@@ -217,18 +218,6 @@ def _areas(
     return areas
 
 
-def _merged(
-    slices: Sequence[Slice], found: Sequence[Sequence[ErrorSummary]]
-) -> dict[tuple[str, str], ErrorSummary]:
-    """Merge the summaries of all slices by (geolevel, query)."""
-    sums: dict[tuple[str, str], ErrorSummary] = {}
-    for piece, summaries in zip(slices, found, strict=True):
-        for query, summary in zip(piece.queries, summaries, strict=True):
-            key = (piece.geolevel, query.name)
-            sums[key] = merge(sums.get(key, empty_summary()), summary)
-    return sums
-
-
 def _evaluation(
     plan: Plan,
     queries: Sequence[Query],
@@ -261,11 +250,3 @@ def _evaluation(
         results=adapter(tuple[Result, ...]).validate_python(results),
         parity=tuple(parity),
     )
-
-
-def _noise(release: ReleaseLayout) -> dict[tuple[str, str], float]:
-    """Return the expected RMSE of noisy answers by (geolevel, query); empty without a manifest."""
-    if not release.manifest.exists():
-        return {}
-    manifest = read_manifest(release)
-    return expected_rmse(manifest.budget, manifest.levels)

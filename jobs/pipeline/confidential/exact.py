@@ -14,12 +14,7 @@ from jobs.pipeline.tasks.executor import Tasks
 
 
 def publish_invariants(
-    plan: Plan,
-    index: int,
-    *,
-    release: ReleaseLayout,
-    confidential: ConfidentialLayout,
-    tasks: Tasks,
+    plan: Plan, index: int, release: ReleaseLayout, confidential: ConfidentialLayout, tasks: Tasks
 ) -> None:
     """Write the exact answers of the invariants of one geolevel, if it has any.
 

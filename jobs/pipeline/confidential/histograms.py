@@ -78,7 +78,7 @@ def write_truth(
     remove_runs(layout.histograms(leaf))
     for level in range(len(levels) - 2, -1, -1):
         if not is_published(layout.histograms(levels[level])):
-            _roll_up(lattice, level, schema=schema, layout=layout, tasks=tasks)
+            _roll_up(lattice, level, schema, layout, tasks)
     if census is not None:
         _sum_census(census, leaf, schema=schema, layout=layout, tasks=tasks)
 
@@ -113,18 +113,11 @@ def true_counts(
 
 
 def _roll_up(
-    lattice: Lattice,
-    level: int,
-    *,
-    schema: Schema,
-    layout: ConfidentialLayout,
-    tasks: Tasks,
+    lattice: Lattice, level: int, schema: Schema, layout: ConfidentialLayout, tasks: Tasks
 ) -> None:
     names = lattice.spine.levels
-    fine, coarse = (
-        Dataset.open(layout.histograms(names[level + 1])),
-        layout.histograms(names[level]),
-    )
+    fine = Dataset.open(layout.histograms(names[level + 1]))
+    coarse = layout.histograms(names[level])
     children, first = lattice.codes[level + 1], lattice.first_child[level]
     size = tasks.sizing.truth_children
     n_tasks = max(

@@ -30,17 +30,10 @@ from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 
-_HOUSEHOLDS = (
-    0.0,
-    0.5,
-    0.8,
-    1.2,
-    1.5,
-    np.inf,
-)  # persons per unit relative to the parent; default, not measured
-_CONCENTRATED = (
-    1.5  # a group counts as concentrated from this share relative to the parent; default
-)
+# Persons per unit relative to the parent; default, not measured.
+_HOUSEHOLDS = (0.0, 0.5, 0.8, 1.2, 1.5, np.inf)
+# A group counts as concentrated from this share relative to the parent; default, not measured.
+_CONCENTRATED = 1.5
 _FEWEST = 5  # fewer records of a group give no share; default, not measured
 
 
@@ -57,9 +50,8 @@ def household_errors(
     Raises:
       OutputError: A dataset is incomplete.
     """
-    covariate = plan.solving.covariate
-    rows: list[HouseholdErrors] = []
-    for level in plan.levels if covariate is not None else ():
+    covariate, rows = plan.solving.covariate, list[HouseholdErrors]()
+    for level in plan.levels:
         if covariate is not None and level.name in covariate.geolevels:
             rows += _of_level(plan, level, release, confidential, tasks)
     return tuple(rows)

@@ -8,16 +8,15 @@ where they are used, so that a run file is checked without Arrow while its input
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 from das.errors import DasError, InputError
 from geography.lattice import Lattice
-from jobs.pipeline.config.mistakes import at
+from jobs.pipeline.config.mistakes import Mistakes, at
 from jobs.pipeline.config.models.kinds.kind import PublicTable, ReleasedCounts
 from jobs.pipeline.config.models.kinds.query import InvariantConfig
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Product, Resolved, account_of
 from jobs.pipeline.config.runnable import refuse_large_families
 from jobs.pipeline.storage.place import Place
 
@@ -28,14 +27,14 @@ def absent_files(resolved: Resolved) -> list[str]:
     Raises:
       InputError: The store of a file denies access.
     """
-    return [f"{key}: {path}" for key, path in _named_files(resolved) if not _is_there(key, path)]
-
-
-def _is_there(key: str, path: Place) -> bool:
-    try:
-        return path.exists()
-    except OSError as error:
-        raise InputError(f"{key}: {path}", "cannot be read", got=error.strerror) from None
+    absent = []
+    for key, path in _named_files(resolved):
+        try:
+            if not path.exists():
+                absent.append(f"{key}: {path}")
+        except OSError as error:
+            raise InputError(f"{key}: {path}", "cannot be read", got=error.strerror) from None
+    return absent
 
 
 def check_geounits(resolved: Resolved) -> None:
@@ -105,7 +104,17 @@ def check_inputs(resolved: Resolved) -> None:
     Raises:
       DasError: A check fails; the error names all failures.
     """
-    _raise_all([partial(_refuse_absent, absent_files(resolved)), *_present_checks(resolved)])
+    mistakes, absent = Mistakes(), absent_files(resolved)
+    with mistakes.at():
+        if absent:
+            raise InputError(
+                "input",
+                "does not exist",
+                got=", ".join(absent),
+                remedy="paths are relative to the folder of the run file",
+            )
+    _check_present(resolved, mistakes)
+    mistakes.refuse()
 
 
 def check_present(resolved: Resolved) -> list[str]:
@@ -119,7 +128,9 @@ def check_present(resolved: Resolved) -> list[str]:
     Raises:
       DasError: Files do not fit the run file; the error names all of them.
     """
-    _raise_all(_present_checks(resolved))
+    mistakes = Mistakes()
+    _check_present(resolved, mistakes)
+    mistakes.refuse()
     return [f"{key}: {path}" for key, path in _named_files(resolved) if _is_closed(path)]
 
 
@@ -128,51 +139,25 @@ def _is_closed(path: Place) -> bool:
     return isinstance(path, Path) and path.exists() and not os.access(path, os.R_OK)
 
 
-def _raise_all(checks: Iterable[Callable[[], object]]) -> None:
-    """Run all checks, and raise their errors as one.
-
-    Raises:
-      DasError: Some checks fail; the type is that of the first error.
-    """
-    errors = []
-    for check in checks:
-        try:
-            check()
-        except DasError as error:
-            errors.append(error)
-    if len(errors) > 1:
-        first, *others = errors
-        text = str(first).removeprefix(f"{first.where}: ")
-        raise type(first)(first.where, " | ".join([text, *map(str, others)]))
-    if errors:
-        raise errors[0]
-
-
-def _refuse_absent(absent: list[str]) -> None:
-    if absent:
-        raise InputError(
-            "input",
-            "does not exist",
-            got=", ".join(absent),
-            remedy="paths are relative to the folder of the run file",
-        )
-
-
-def _present_checks(resolved: Resolved) -> Iterator[Callable[[], object]]:
-    """Yield one check per existing input: names and columns only, so cheap for large files."""
-    inputs = [(p, p.config.input) for p in resolved.products.values()]
-    if any(_is_open(data.path) for _, data in inputs):
+def _check_present(resolved: Resolved, mistakes: Mistakes) -> None:
+    """Check each existing input: names and columns only, so cheap for large files."""
+    products = resolved.products.values()
+    inputs = [(p.config.input, p.plan.schema) for p in products if _is_open(p.config.input.path)]
+    if inputs:
         from jobs.pipeline.confidential.read.formats import check_columns
 
-        for product, data in inputs:
-            if _is_open(data.path):
-                yield partial(check_columns, data, product.plan.schema)
-    for product in resolved.products.values():
+        for data, schema in inputs:
+            with mistakes.at():
+                check_columns(data, schema)
+    for product in products:
         for _, _, table in _tables(product):
-            yield partial(_check_table_columns, table)
+            with mistakes.at():
+                _check_table_columns(table)
         for entry, config in _bound_entries(product):
-            yield partial(_check_bound, resolved, product, entry, config)
-    yield partial(check_geounits, resolved)
+            with mistakes.at(f"{product.keys}invariants"):
+                _check_bound(resolved, product, entry, config)
+    with mistakes.at():
+        check_geounits(resolved)
 
 
 def _tables(product: Product) -> Iterator[tuple[str, str, PublicTable]]:
@@ -194,7 +179,7 @@ def _check_table_columns(table: PublicTable) -> None:
 def _check_table_geounits(where: str, geolevel: str, table: PublicTable, lattice: Lattice) -> None:
     """Check that the list of geounits has all geounits of a public table of counts."""
     from jobs.pipeline.input.public_tables import read_public
-    from jobs.pipeline.release.given import refuse_strange
+    from jobs.pipeline.release.implied import refuse_strange
 
     try:
         _check_table_columns(table)
@@ -219,14 +204,12 @@ def _check_bound(
     resolved: Resolved, product: Product, entry: InvariantConfig, config: ReleasedCounts
 ) -> None:
     """Check that an earlier release is complete, has the answers, and uses the same account."""
-    from jobs.pipeline.config.product import account_of
     from jobs.pipeline.release.bound import check_released, open_released, refuse_other_account
 
-    with at(f"{product.keys}invariants"):
-        released = open_released(product.plan, entry, config)
-        check_released(released)
-        if product.plan.spends:
-            refuse_other_account(released, account_of(resolved.config))
+    released = open_released(product.plan, entry, config)
+    check_released(released)
+    if product.plan.spends:
+        refuse_other_account(released, account_of(resolved.config))
 
 
 def _check_bound_geounits(

@@ -7,7 +7,7 @@ to users who may read the file, and is never published.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from jobs.pipeline.input.files import (
     Table,
     find_files,
     header_of,
+    opened_csv,
     parquet_schema,
     plan_chunks,
     read_chunk,
@@ -30,6 +31,7 @@ from jobs.pipeline.storage.place import Place
 
 MOST_CODES = 200  # most codes of a column that `das init` proposes as an attribute; default
 _DELIMITERS = (",", ";", "\t", "|")
+_NOT_UTF8 = "holds text that is not UTF-8"
 _LONGEST_NUMBER = 100  # digits; longer texts count as no numbers
 _LONGEST_NAME = 200  # characters of a column name
 _FEW_ROWS = 20  # with fewer rows, unique values do not show that a column is a key; default
@@ -67,6 +69,39 @@ class Column:
     least: int = 0
     most: int = 0
     is_text: bool = True
+
+    def after(self, texts: set[str]) -> Column:
+        """Return the column after some more rows, given their distinct values."""
+        new = texts - (self.codes or frozenset())
+        codes = None if self.codes is None else self.codes | new
+        if codes is not None and len(codes) > MOST_CODES:
+            codes = None
+        has_missing = self.has_missing or "" in new
+        there = [text for text in new if text]
+        if not there:
+            is_code = self.is_code and not has_missing
+            return replace(self, codes=codes, has_missing=has_missing, is_code=is_code)
+        is_first, fault = not self.longest, self.fault
+        if any("\ud800" <= c <= "\udfff" for text in there for c in text):
+            fault = _NOT_UTF8
+        elif not all(text.isprintable() for text in there):
+            fault = fault or "holds control characters"
+        lengths = [len(text) for text in there]
+        is_alphanumeric = all(text.isascii() and text.isalnum() for text in there)
+        is_number = (is_first or self.is_number) and all(_is_number(text) for text in there)
+        numbers = [int(text.removesuffix(".0")) for text in there] if is_number else [0]
+        return replace(
+            self,
+            codes=codes,
+            fault=fault,
+            has_missing=has_missing,
+            shortest=min(lengths) if is_first else min(self.shortest, *lengths),
+            longest=max(self.longest, *lengths),
+            is_code=(is_first or self.is_code) and is_alphanumeric and not has_missing,
+            is_number=is_number,
+            least=min(numbers) if is_first else min(self.least, *numbers),
+            most=max(numbers) if is_first else max(self.most, *numbers),
+        )
 
 
 @dataclass(frozen=True)
@@ -136,20 +171,23 @@ def look_at(path: Place, rows: int, delimiter: str | None = None, *, alone: bool
             faults[name] = "occurs twice in the header"
         elif not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
             faults[name] = "has a name that a run file cannot hold"
-    usable = [name for name in header if name not in faults]
-    summaries = {name: _ColumnSummary() for name in usable}
-    batches = _Batches(Table(path, tuple(usable), delimiter or ",", "--delimiter"), rows)
-    for batch in batches:
-        for name, summary in summaries.items():
-            summary.add(values.distinct(batch, name))
     text = {} if is_csv else {column.name: _is_text(column.type) for column in schema}
-    columns = [
-        summaries[name].column(name, batches.done, text.get(name, True))
-        if name in summaries
-        else Column(name, fault=faults[name])
-        for name in dict.fromkeys(header)
-    ]
-    return Look(delimiter, tuple(columns), batches.is_whole)
+    columns = {
+        name: Column(name, fault=faults[name])
+        if name in faults
+        else Column(name, frozenset(), is_text=text.get(name, True))
+        for name in header
+    }
+    usable = tuple(name for name in header if name not in faults)
+    batches = _Batches(Table(path, usable, delimiter or ",", "--delimiter"), rows)
+    for batch in batches:
+        for name in usable:
+            columns[name] = columns[name].after(values.distinct(batch, name))
+    for name in usable:
+        codes = columns[name].codes
+        is_unique = codes is not None and len(codes) == batches.done >= _FEW_ROWS
+        columns[name] = replace(columns[name], is_unique=is_unique)
+    return Look(delimiter, tuple(columns.values()), batches.is_whole)
 
 
 @redact_errors
@@ -232,68 +270,6 @@ class _Batches:
                 yield batch
 
 
-class _ColumnSummary:
-    """Summary of the rows of a column that were read so far."""
-
-    def __init__(self) -> None:
-        self._codes: set[str] | None = set()  # None once there are too many for levels
-        self._missing = False
-        self._is_utf8 = self._is_code = self._is_number = self._is_shown = True
-        self._lengths: tuple[int, int] | None = None
-        self._numbers: tuple[int, int] | None = None
-
-    def add(self, texts: set[str]) -> None:
-        """Add the distinct values of some rows."""
-        new = texts - (self._codes or set())
-        if self._codes is not None:
-            self._codes |= new
-            if len(self._codes) > MOST_CODES:
-                self._codes = None
-        self._missing |= "" in new
-        there = [text for text in new if text]
-        if not there:
-            return
-        self._is_utf8 &= not any("\ud800" <= c <= "\udfff" for text in there for c in text)
-        self._is_shown &= all(text.isprintable() for text in there)
-        self._is_code &= all(text.isascii() and text.isalnum() for text in there)
-        self._lengths = _widened(self._lengths, [len(text) for text in there])
-        self._is_number &= all(_is_number(text) for text in there)
-        if self._is_number:
-            self._numbers = _widened(
-                self._numbers, [int(text.removesuffix(".0")) for text in there]
-            )
-
-    def column(self, name: str, rows: int, is_text: bool) -> Column:
-        """Return the column after that many rows."""
-        codes = None if self._codes is None else frozenset(self._codes)
-        fault = ""
-        if not self._is_utf8:
-            fault = "holds text that is not UTF-8"
-        elif not self._is_shown:
-            fault = "holds control characters"
-        shortest, longest = self._lengths or (0, 0)
-        least, most = self._numbers or (0, 0)
-        return Column(
-            name,
-            codes,
-            fault,
-            self._missing,
-            codes is not None and len(codes) == rows >= _FEW_ROWS,
-            shortest,
-            longest,
-            self._is_code and longest > 0 and not self._missing,
-            self._is_number and longest > 0,
-            least,
-            most,
-            is_text,
-        )
-
-
-def _widened(before: tuple[int, int] | None, more: list[int]) -> tuple[int, int]:
-    least, most = min(more), max(more)
-    return (least, most) if before is None else (min(before[0], least), max(before[1], most))
-
-
 def _is_number(text: str) -> bool:
     whole = text.removesuffix(".0").removeprefix("-")
     return whole.isascii() and whole.isdigit() and len(whole) <= _LONGEST_NUMBER
@@ -313,11 +289,8 @@ def _is_readable(kind: pa.DataType) -> bool:
 
 def _delimiter_of(file: Place, *, alone: bool) -> str:
     """Return the separator that splits the first line into most columns."""
-    try:
-        with file.open("rb") as handle:
-            line = read_line(handle, f"{file}, row 1")
-    except OSError as error:
-        raise InputError(str(file), "cannot be read", got=error.strerror) from None
+    with opened_csv(file) as handle:
+        line = read_line(handle, f"{file}, row 1")
     is_wide = b"\0" in line
     try:
         text = line.decode("utf-8-sig")

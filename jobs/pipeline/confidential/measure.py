@@ -23,7 +23,7 @@ from jobs.pipeline.confidential.draw import Drawn
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.confidential.noise_key import LentKey, lent
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.support import read_support
+from jobs.pipeline.release.level import read_support
 from jobs.pipeline.storage.answers import (
     LAZY_MEASUREMENTS,
     MEASUREMENTS,
@@ -79,10 +79,11 @@ class MeasureTask:
     @property
     def dataset(self) -> Place:
         """Return the folder of the noisy answers."""
-        layout = self.release
-        return (layout.lazy_measurements if self.is_on_demand else layout.measurements)(
-            self.level.name
-        )
+        return _dataset_of(self.release, self.level, is_on_demand=self.is_on_demand)
+
+
+def _dataset_of(release: ReleaseLayout, level: Level, *, is_on_demand: bool) -> Place:
+    return (release.lazy_measurements if is_on_demand else release.measurements)(level.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +144,10 @@ class MeasureStage:
             # serves as an estimate.
             drawn = sum(query.size for query in level.whole)
             largest = max(1, size.most // max(1, drawn))
-            batches = self._batches(level, largest, size.least // max(1, n_answers))
+            smallest = size.least // max(1, n_answers)
+            batches = geounit_batches(self.release, level, self.tasks.batches, largest, smallest)
             label = f"measure {level.name}{' on_demand' if is_on_demand else ''}"
-            parts = self.tasks.run(label, batches, _measurer(task))
+            parts = self.tasks.run(label, batches, partial(measure_batch, task=task))
         facts = {
             "format": MEASUREMENTS_FORMAT,
             "geolevel": level.name,
@@ -171,20 +173,9 @@ class MeasureStage:
           ConfigError, OutputError, SpentError: As for `draw`.
         """
         level = self.plan.levels[index]
-        layout = self.release
-        dataset = (layout.lazy_measurements if is_on_demand else layout.measurements)(level.name)
+        dataset = _dataset_of(self.release, level, is_on_demand=is_on_demand)
         if not is_published(dataset) and (level.on_demand or not is_on_demand):
             publish(dataset, *self.draw(index, key, is_on_demand=is_on_demand))
-
-    def _batches(self, level: Level, largest: int, smallest: int) -> list[Batch]:
-        return geounit_batches(self.release, level, self.tasks.batches, largest, smallest)
-
-
-def _measurer(task: MeasureTask) -> Callable[[Batch], PartFile]:
-    def run(batch: Batch) -> PartFile:
-        return measure_batch(batch, task)
-
-    return run
 
 
 @redact_errors
@@ -193,7 +184,12 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     plan, level = task.plan, task.level
     table = read_geography(task.release, level.name, batch.low, batch.high)
     measured = table.filter(pc.invert(table.column("only_child")))
-    rows = _measured_numbers(batch, table)
+    if batch.first is None:
+        raise ConfigError(
+            f"geounits {batch.low} to {batch.high}", "have no numbers", want="geounit_batches"
+        )
+    # Positions in the geolevel of all geounits but only children.
+    rows = batch.first + np.flatnonzero(~table.column("only_child").to_numpy())
     codes = texts(measured)
     ends = texts(measured, "chain_end")
     above = _Above.read(task, texts(measured, "parent"))
@@ -237,20 +233,6 @@ def measure_batch(batch: Batch, task: MeasureTask) -> PartFile:
     return writer.close()
 
 
-def _measured_numbers(batch: Batch, geography: pa.Table) -> IntArray:
-    """Return int64[G], the positions in the geolevel of all geounits but only children.
-
-    Raises:
-      ConfigError: The position of the first geounit of the batch is unknown.
-    """
-    if batch.first is None:
-        raise ConfigError(
-            f"geounits {batch.low} to {batch.high}", "have no numbers", want="geounit_batches"
-        )
-    only_child = geography.column("only_child").to_numpy()
-    return batch.first + np.flatnonzero(~only_child)
-
-
 def _open_rows(streams: Streams, number: int, rows: IntArray, some: slice) -> Stream:
     """Open the noise streams of some geounits of a chunk for a query."""
     return streams.open((number,), rows[some])
@@ -277,7 +259,9 @@ class _Above:
         if not task.is_on_demand:
             return cls(None, number)
         if not level.index:
-            return cls(_alive(read_support(plan, task.release).cells, plan.schema.size), number)
+            cells = read_support(plan, task.release).cells
+            edges, ones = np.array([0, len(cells)]), np.ones(len(cells), np.int64)
+            return cls(Histograms(plan.schema.size, edges, cells, ones), number)
         above = plan.levels[level.index - 1].name
         return cls(read_counts(task.release, above, parents[starts], plan.schema.size), number)
 
@@ -297,11 +281,6 @@ class _Above:
             if self.counts is not None:
                 number = int(self.parent[start])
                 yield slice(start, stop), self.counts.slice(number, number + 1).cells
-
-
-def _alive(cells: IntArray, n_cells: int) -> Histograms:
-    """Return the histogram of one geounit with one record in each given cell."""
-    return Histograms(n_cells, np.array([0, len(cells)]), cells, np.ones(len(cells), np.int64))
 
 
 def _on_demand_table(

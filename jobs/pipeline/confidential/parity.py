@@ -104,70 +104,44 @@ def parity_results(
       errors: Result of `Comparisons.compare`, summed over all geounits.
       known: Queries published at the geolevel.
     """
-    n_tables, n_restrictions = len(grouping.tables), len(compared.restrictions)
-    whole = dict(zip(grouping.tables, errors[:n_tables], strict=True))
-    tables = [
-        _GroupedTable("query", r.groups.name, r.table, r.groups.labels(), of_groups, r.joint)
-        for r, of_groups in zip(
-            compared.restrictions[n_tables:], errors[n_tables:n_restrictions], strict=True
-        )
-    ]
-    by_type = [
-        (name, a.labels, table) for name, a in compared.areas.items() for table in compared.tables
+    n_tables, results = len(grouping.tables), []
+    whole = dict(zip(grouping.tables, errors, strict=False))
+    tables: list[tuple[Literal["query", "areas"], str, Query, Sequence[str], Query]] = [
+        ("query", pair.groups.name, pair.table, pair.groups.labels(), pair.joint)
+        for pair in compared.restrictions[n_tables:]
     ]
     tables += [
-        _GroupedTable("areas", f"types of {name}", table, labels, of_types, table)
-        for (name, labels, table), of_types in zip(by_type, errors[n_restrictions:], strict=True)
+        ("areas", f"types of {name}", table, types.labels, table)
+        for name, types in compared.areas.items()
+        for table in compared.tables
     ]
-    return [_result(grouping, geolevel, t, whole[t.table], known) for t in tables]
-
-
-@dataclass(frozen=True, eq=False)
-class _GroupedTable:
-    """Errors of a table by population group or by type of geounit."""
-
-    kind: Literal["query", "areas"]
-    groups: str
-    table: Query
-    labels: Sequence[str]
-    errors: GroupErrors
-    joint: Query
-
-
-def _result(
-    grouping: Grouping,
-    geolevel: str,
-    grouped: _GroupedTable,
-    whole: GroupErrors,
-    known: Known,
-) -> ParityResult:
-    errors, labels = grouped.errors, grouped.labels
-    parity = parity_of(
-        errors.absolute,
-        errors.truth,
-        int(whole.absolute[0]),
-        floor=grouping.floor,
-    )
-    of_all = number(parity.population)
-    return ParityResult(
-        geolevel=geolevel,
-        kind=grouped.kind,
-        groups=grouped.groups,
-        table=grouped.table.name,
-        expected_rmse=known.noise(grouped.joint),
-        floor=grouping.floor,
-        population_weight=1.0 / parity.n_groups if parity.n_groups else None,
-        everybody=of_all,
-        k=parity.n_groups,
-        parity=number(parity.error),
-        parity_mean=number(parity.mean),
-        worst=None if parity.worst is None else labels[parity.worst],
-        by_group=tuple(
-            _row(label, errors, index, number(float(parity.relative[index])), of_all)
-            for index, label in enumerate(labels)
-        ),
-        exact=known.is_exact(grouped.joint),
-    )
+    for (kind, groups, table, labels, joint), of_groups in zip(
+        tables, errors[n_tables:], strict=True
+    ):
+        of_all = int(whole[table].absolute[0])
+        parity = parity_of(of_groups.absolute, of_groups.truth, of_all, floor=grouping.floor)
+        population = number(parity.population)
+        result = ParityResult(
+            geolevel=geolevel,
+            kind=kind,
+            groups=groups,
+            table=table.name,
+            expected_rmse=known.noise(joint),
+            floor=grouping.floor,
+            population_weight=1.0 / parity.n_groups if parity.n_groups else None,
+            everybody=population,
+            k=parity.n_groups,
+            parity=number(parity.error),
+            parity_mean=number(parity.mean),
+            worst=None if parity.worst is None else labels[parity.worst],
+            by_group=tuple(
+                _row(label, of_groups, index, number(float(parity.relative[index])), population)
+                for index, label in enumerate(labels)
+            ),
+            exact=known.is_exact(joint),
+        )
+        results.append(result)
+    return results
 
 
 def _row(

@@ -33,8 +33,7 @@ from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
 from jobs.pipeline.plan import Level, planned_ledger
 from jobs.pipeline.release.bound import bound_parts
 from jobs.pipeline.release.census import census_codes
-from jobs.pipeline.release.given import publish_given_counts
-from jobs.pipeline.release.implied import publish_implied
+from jobs.pipeline.release.implied import publish_given_counts, publish_implied
 from jobs.pipeline.storage.account import noted_failures
 from jobs.pipeline.storage.answers import refuse_mixed
 from jobs.pipeline.storage.dataset import is_published
@@ -80,21 +79,15 @@ def plan(job: Job) -> None:
             check_areas(product, lattice)
         for product in job.products:
             plan = product.plan
-            freeze_strategy(product)
+            # Later starts on any machine use the same planned strategies.
+            if planned := planned_parts(plan.strategy):
+                freeze(product.release.planned, plan.digest, planned)
             granted = {**plan.budget.exact(), "randomness": plan.randomness}
             start_ledger(product.release.ledger, granted, planned_ledger(plan, lattice))
         listed = config.geography.geounits
         named = lattice if census is None else census.lattice
         names = {} if listed is None else list_names(listed, named)
         write_geography(lattice, job.release, names, census)
-
-
-def freeze_strategy(product: Product) -> None:
-    """Write the planned strategies, so that later starts on any machine use the same ones."""
-    plan = product.plan
-    planned = planned_parts(plan.strategy)
-    if planned:
-        freeze(product.release.planned, plan.digest, planned)
 
 
 def read(job: Job) -> None:
@@ -141,16 +134,9 @@ def resolve_constraints(job: Job) -> None:
             with _noted(job, product):
                 check_input(plan, stated, release, product.confidential, job.tasks)
             for level in range(len(plan.spine.levels)):
-                publish_invariants(
-                    plan,
-                    level,
-                    release=release,
-                    confidential=product.confidential,
-                    tasks=job.tasks,
-                )
-            if (
-                not plan.limits.depends_on_other_products
-            ):  # else after the other products are solved
+                publish_invariants(plan, level, release, product.confidential, job.tasks)
+            # Other products must be solved before bounds that depend on them are known.
+            if not plan.limits.depends_on_other_products:
                 publish_implied(plan, release, job.tasks)
     for product in job.products:
         if product.plan.limits.ties is not None:

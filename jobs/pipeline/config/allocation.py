@@ -93,7 +93,7 @@ def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
     groups = {group.label: group for group in groups_of(schema, parse_query(schema, wanted.query))}
     where = f"strata by {wanted.query}"
     if len(groups) < 2:
-        raise ConfigError(where, "needs two answers at least", got=len(groups))
+        raise ConfigError(where, "needs at least two answers", got=len(groups))
     refuse_unknown(where, "names an unknown stratum", wanted.levels, groups)
     missing = [label for label in groups if not wanted.levels.get(label)]
     if missing:
@@ -130,9 +130,10 @@ def planned_workload(path: Place, geolevel: str) -> WorkloadConfig | None:
 
 
 def even_strategy(schema: Schema, spine: Spine, texts: Sequence[str]) -> Strategy:
-    """Equal shares of geolevels, and in each of `detailed` and of every table that can be measured.
+    """Return equal shares of geolevels and, in each, of `detailed` and every measurable table.
 
-    It is where the search for an allocation begins if there is none.
+    A table can be measured if it counts every cell exactly once. The search for an allocation
+    begins with these shares if the product names no allocation.
 
     Raises:
       SchemaError: A table is not a query on the schema.
@@ -152,6 +153,7 @@ def load_allocation(
     spine: Spine,
     kind: BudgetKind = ZCDP_BOUNDED,
     frozen: Callable[[], Mapping[str, tuple[QueryShare, ...]]] | None = None,
+    model: AllocationFile | None = None,
 ) -> Strategy:
     """Read an allocation file for a schema and a spine.
 
@@ -162,11 +164,12 @@ def load_allocation(
       kind: Definition and neighbors of the budget that pays; planned strategies depend on them.
       frozen: Returns what was planned before, as `planned_parts` has it; it is not planned again.
         Called only if the file has something to plan.
+      model: Content of the file, if it was read before.
 
     Raises:
       ConfigError, SchemaError, BudgetError: It cannot be used.
     """
-    model = read_model(path, AllocationFile)
+    model = model or read_model(path, AllocationFile)
     kind = replace(kind, mechanism=model.mechanism)
     of_strata = model.strata.levels.values() if model.strata is not None else ()
     stated = [level for levels in (model.levels, *of_strata) for level in levels.values()]

@@ -57,7 +57,7 @@ def tied_products(
         if any(entry.name == other.name for other in config.cross_product_constraints[:number]):
             raise ConfigError(
                 f"{path}: cross_product_constraints.{number}",
-                "has the name of another",
+                "has the same name as another constraint",
                 got=entry.name,
             )
         stated.setdefault(later, []).append((entry, tie))
@@ -75,7 +75,7 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, CrossPro
     if entry.left.product == entry.right.product:
         raise ConfigError(
             "right.product",
-            "is the left one",
+            "is the same product as on the left side",
             got=entry.right.product,
             remedy="state a row among the invariants of that product",
         )
@@ -86,7 +86,7 @@ def _tie(entry: BetweenConfig, plans: Mapping[str, Plan]) -> tuple[str, CrossPro
     if not np.isin(counted, (0, 1)).all():
         raise ConfigError(
             f"product {own.product}",
-            "comes later and is bound as integers, so each of its records may count once at most",
+            "comes later in the run file, so each of its records may count at most once",
             got=f"coefficients {sorted({*counted.tolist()})}",
             remedy="put this product before the other one",
         )
@@ -121,14 +121,14 @@ def _tied(
     if plan.limits.facilities is not None:
         raise ConfigError(
             f"constraints of the {later}",
-            "stand beside facilities",
+            "cannot be combined with facilities",
             got=plan.limits.facilities.query.name,
             remedy="state what facilities hold as constraints too, at_least and at_most",
         )
     if plan.limits.pinned:
         raise ConfigError(
             f"constraints of the {later}",
-            "stand beside counts of an earlier release",
+            "cannot be combined with counts of an earlier release",
             got=[one.query.name for one in plan.limits.pinned],
             want="one of both",
         )
@@ -265,7 +265,7 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
     if ties is None:
         raise ConfigError(
             f"joined {product.name}",
-            "are put into the units of another product, and nothing says which hold how many",
+            "need constraints with the product of the units, and there are none",
             remedy="state what the two must agree on under `cross_product_constraints`",
         )
     if ties.geolevel != plan.leaf.name:
@@ -286,7 +286,9 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
     names = ["geocode", number, *columns, *(one.name for one in plan.schema.attributes)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ConfigError(f"joined {product.name}", "would have a column twice", got=twice)
+        raise ConfigError(
+            f"joined {product.name}", "would have two columns of the same name", got=twice
+        )
     order = JoinOrder(
         first, *_codes(plan.schema, units, config.match_on, product.name), config.seed
     )
@@ -300,7 +302,7 @@ def _codes(
     own, theirs = np.zeros(schema.size, np.int64), np.zeros(units.size, np.int64)
     told: BoolArray = np.full(units.size, bool(match_on))
     for axis in match_on:
-        what = "names what is no attribute or recode"
+        what = "names an unknown attribute or recode"
         refuse_unknown(f"joined {name}.match_on", what, [axis], _axes(schema))
         query = parse_query(schema, axis)
         labels = {label: code for code, label in enumerate(query.labels())}

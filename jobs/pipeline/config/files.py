@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
@@ -27,6 +28,7 @@ _TAGS = (
     "pl94",
     "histograms",
     "RecordColumn",
+    "constrained-float",
     "geocode_column",
     "geocode_parts",
 )
@@ -46,7 +48,7 @@ def read_run_file(path: Place) -> RunConfig:
     if document.get("kind") == SURVEY:
         raise ConfigError(
             str(path),
-            "is the run file of a survey, and this command is for censuses: there are no geounits",
+            "is the run file of a survey, but this command needs that of a census",
             want="validate, run, means, tables, synthesize, evaluate, verify, certificate or "
             "account",
         )
@@ -100,30 +102,47 @@ def absolute(config: ModelT, folder: Place) -> ModelT:
       folder: That of the run file, to which they are relative; in a store, that of a release.
 
     Raises:
-      ConfigError: A path cannot be followed, or is a device that does not end.
+      ConfigError: A path cannot be followed, or is an endless device.
     """
 
-    def within(_: str, place: Place) -> Place:
+    def within(_: Keys, place: Place) -> Place:
         return absolute_path(folder / str(place)) if isinstance(place, Path) else place
 
     resolved: ModelT = with_places(config, within)
     return resolved
 
 
-def with_places(value: Any, change: Callable[[str, Place], Place], key: str = "") -> Any:  # noqa: ANN401 - whatever a model holds
-    """Return a document with other paths, computed from key and old path."""
+Keys = tuple[str, ...]
+"""Keys on the way to a value of a configuration."""
+
+
+def with_places(value: Any, change: Callable[[Keys, Place], Place], keys: Keys = ()) -> Any:  # noqa: ANN401 - whatever a model holds
+    """Return a document with other paths, computed from keys and old path."""
     if isinstance(value, Path | StoredPlace):
-        return change(key, value)
+        return change(keys, value)
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        return value.model_copy(
-            update={name: with_places(getattr(value, name), change, name) for name in fields}
-        )
+        changed = {
+            name: with_places(getattr(value, name), change, (*keys, field.alias or name))
+            for name, field in type(value).model_fields.items()
+        }
+        return value.model_copy(update=changed)
     if isinstance(value, list):
-        return [with_places(one, change, key) for one in value]
+        return [with_places(part, change, (*keys, str(i))) for i, part in enumerate(value)]
     if isinstance(value, dict):
-        return {name: with_places(one, change, str(name)) for name, one in value.items()}
+        return {name: with_places(part, change, (*keys, name)) for name, part in value.items()}
     return value
+
+
+def _places(config: BaseModel) -> list[tuple[Keys, Place]]:
+    """List the places that a configuration names, each with its keys."""
+    places = list[tuple[Keys, Place]]()
+
+    def note(keys: Keys, place: Place) -> Place:
+        places.append((keys, place))
+        return place
+
+    with_places(config, note)
+    return places
 
 
 def without_inputs(config: ModelT) -> ModelT:
@@ -132,9 +151,9 @@ def without_inputs(config: ModelT) -> ModelT:
     Older versions released the absolute paths of tables and of releases that a run was bound to.
     """
 
-    def named(key: str, place: Place) -> Place:
-        is_elsewhere = isinstance(place, StoredPlace) or place.is_absolute()
-        return Path(place.name) if key == "path" and is_elsewhere else place
+    def named(keys: Keys, place: Place) -> Place:
+        is_outside = isinstance(place, StoredPlace) or place.is_absolute()
+        return Path(place.name) if keys[-1] == "path" and is_outside else place
 
     released: ModelT = with_places(config, named)
     return released
@@ -155,7 +174,7 @@ def refuse_other_folders(path: Place, config: BaseModel) -> None:
     Raises:
       ConfigError: A path is absolute, an address, or leads out of the folder.
     """
-    for keys, written in _places(config, (), stated_only=True):
+    for keys, written in _places(config):
         text = str(written)
         is_plain = text not in (".", "..") and "/" not in text
         is_geounits = keys == ("geography", "geounits", "path") and _GEOUNITS.fullmatch(text)
@@ -191,7 +210,7 @@ def refuse_tangled(path: Place, config: BaseModel, roots: Roots) -> None:
             want="two folders, neither in the other",
             remedy="leave output.confidential out for OUT/confidential, or name a folder elsewhere",
         )
-    for keys, place in _places(config, ()):
+    for keys, place in _places(config):
         root = next((one for one in (out, confidential) if lies_in(place, one)), None)
         if root is not None and keys[0] != "output":
             raise ConfigError(
@@ -200,29 +219,6 @@ def refuse_tangled(path: Place, config: BaseModel, roots: Roots) -> None:
                 got=f"{place} in {root}",
                 remedy="keep it elsewhere: what lies there is published, or removed with the run",
             )
-
-
-def _places(
-    value: object, keys: tuple[str, ...], *, stated_only: bool = False
-) -> Iterator[tuple[tuple[str, ...], Place]]:
-    """List the places that a configuration names, each with its keys.
-
-    Args:
-      value: The configuration, or a part of it.
-      keys: Where that part stands.
-      stated_only: Whether to leave out places that are defaults.
-    """
-    if isinstance(value, Path | StoredPlace):
-        yield keys, value
-    elif isinstance(value, BaseModel):
-        for name, field in type(value).model_fields.items():
-            if name in value.model_fields_set or not stated_only:
-                own = (*keys, field.alias or name)
-                yield from _places(getattr(value, name), own, stated_only=stated_only)
-    elif isinstance(value, dict | list):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, one in pairs:
-            yield from _places(one, (*keys, str(key)), stated_only=stated_only)
 
 
 @overload
@@ -248,14 +244,14 @@ def absolute_path(path: Place) -> Place:
     except (OSError, RuntimeError):  # RuntimeError: links in a circle
         raise ConfigError(str(path), "cannot be followed; a link leads in a circle") from None
     if is_endless(resolved):
-        raise ConfigError(str(path), "is a device that does not end", want="a file or folder")
+        raise ConfigError(str(path), "is an endless device", want="a file or folder")
     return resolved
 
 
 def _keys(location: Sequence[int | str]) -> list[str]:
     """Keys on the way to a value, without the names of the alternatives a union chose."""
     parts = [str(part) for part in location if part not in _TAGS]
-    keys = [part for part in parts if not part.startswith("function-")]
+    keys = [part for part in parts if not part.startswith(("function-", "dict["))]
     place = keys.index("invariants") + 2 if "invariants" in keys else len(keys)
     return keys[:place] + keys[place + 1 :]
 
@@ -270,6 +266,7 @@ def _config_error(
         keys = _keys(item["loc"])
         key = ".".join(as_stated(renames, keys) if renames is not None and is_older else keys)
         got = item["input"]
+        got = str(got) if isinstance(got, Fraction) else got
         shown = type(got).__name__ if isinstance(got, dict | list) else f"{got!r:.200}"
         kind = item["type"]
         if kind == "missing":

@@ -22,12 +22,10 @@ from jobs.pipeline.config.files import (
     read_run_file,
 )
 from jobs.pipeline.config.mistakes import at, refuse_unknown
-from jobs.pipeline.config.models.allocation import AllocationFile
-from jobs.pipeline.config.models.products import ProductConfig
 from jobs.pipeline.config.models.run import RunConfig, RuntimeConfig
 from jobs.pipeline.config.product import Resolved, key_beside
-from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
-from jobs.pipeline.config.schema import load_schema, read_schema
+from jobs.pipeline.config.resolve import NamedFiles, RunFile, read_named, resolve_products
+from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.config.upgrade import (
     PERSONS_OF_FORMAT_1,
     UNITS_OF_FORMAT_1,
@@ -35,7 +33,7 @@ from jobs.pipeline.config.upgrade import (
     as_hashed,
     product_as_hashed,
 )
-from jobs.pipeline.storage.layout import census_release, confidential_layout, release_folder
+from jobs.pipeline.storage.layout import census_release, release_folder
 from jobs.pipeline.storage.place import Place
 
 _PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
@@ -66,15 +64,11 @@ def load_run(
         message names the file and the key.
     """
     check_solution_name(solution)
-    folder = absolute_path(path).parent
-    written = read_run_file(path)
-    config = absolute(written, folder)
+    written, config = _read(path, master)
     if output is not None:
         config = _with(config, "output", directory=absolute_path(output))
     if confidential is not None:
         config = _with(config, "output", confidential=absolute_path(confidential))
-    if master is not None:
-        config = _with(config, "runtime", master=master)
     if groups is not None:
         config = _with_groups(config, groups)
     return _resolve(path, written, config, solution)
@@ -101,11 +95,7 @@ def load_plan(
     Raises:
       ConfigError, SchemaError, GeographyError, BudgetError: As `load_run`.
     """
-    folder = absolute_path(path).parent
-    written = read_run_file(path)
-    config = absolute(written, folder)
-    if master is not None:
-        config = _with(config, "runtime", master=master)
+    written, config = _read(path, master)
     planned = [*config.products][-1] if product is None else product
     refuse_unknown("--product", "is unknown", [planned], config.products)
     if allocation is not None:
@@ -115,6 +105,14 @@ def load_plan(
     return _resolve(path, written, config, wanted=tables)
 
 
+def _read(path: Path, master: str | None = None) -> tuple[RunConfig, RunConfig]:
+    """Read a run file as it is written, and with absolute paths and another Spark master."""
+    folder = absolute_path(path).parent
+    written = read_run_file(path)
+    config = absolute(written, folder)
+    return written, config if master is None else _with(config, "runtime", master=master)
+
+
 def _resolve(
     path: Place,
     written: RunConfig,
@@ -122,20 +120,24 @@ def _resolve(
     solution: str | None = None,
     wanted: Mapping[str, Sequence[str]] | None = None,
 ) -> Resolved:
-    for own in config.products.values():
+    for product in config.products.values():
         with at(str(path)):
-            _ = own.input
-
-    out, names = config.output.directory, [*config.products]
-    first = census_release(release_folder(out), names)
-    made = first if solution is None else census_release(release_folder(out, solution), names)
-
-    def places(name: str) -> Places:
-        confidential = confidential_layout(config.output.roots, solution, first.folders[name])
-        return Places(made.product(name), confidential, first.product(name).planned)
-
-    is_seeded = config.privacy.randomness.source != "operating_system"
-    file = RunFile(path, config, run_digest(written, config), is_seeded, places, wanted)
+            _ = product.input
+    named, out, names = read_named(config), config.output.directory, [*config.products]
+    measured = release = census_release(release_folder(out), names)
+    if solution is not None:
+        release = census_release(release_folder(out, solution), names)
+    file = RunFile(
+        path,
+        config,
+        named,
+        run_digest(written, named),
+        config.privacy.randomness.source != "operating_system",
+        measured,
+        release,
+        solution,
+        wanted,
+    )
     return Resolved(config, path, resolve_products(file), solution)
 
 
@@ -189,22 +191,23 @@ def _with_groups(config: RunConfig, texts: Sequence[str]) -> RunConfig:
     Raises:
       SchemaError: One is known to no product.
     """
-    products, unknown = dict(config.products), dict[str, SchemaError]()
-    known = dict[str, list[str]]()
+    products, known = dict(config.products), set[str]()
+    unknown = dict[str, SchemaError]()
     for name, product in config.products.items():
-        schema = load_schema(product.schema_)
+        schema, groups = load_schema(product.schema_), list[str]()
         for text in texts:
             try:
                 parse_query(schema, text)
-                known.setdefault(name, []).append(text)
+                groups.append(text)
             except SchemaError as error:
                 unknown[text] = error
-    for text in texts:
-        if not any(text in groups for groups in known.values()):
-            with at("--groups"):
+        known |= {*groups}
+        if groups:
+            products[name] = _with(product, "evaluate", groups=groups)
+    with at("--groups"):
+        for text in texts:
+            if text not in known:
                 raise unknown[text]
-    for name, groups in known.items():
-        products[name] = _with(products[name], "evaluate", groups=groups)
     return config.model_copy(update={"products": products})
 
 
@@ -214,69 +217,60 @@ def _with(config: ModelT, section: str, **changes: object) -> ModelT:
 
 
 def meaning_of(path: Path) -> tuple[RunConfig, str]:
-    """Read a run file; return what it says, paths as written, and the digest of what it measures.
+    """Read a run file; return its content, paths as written, and the digest of what it measures.
 
     Raises:
       ConfigError, SchemaError: It, its schemas or its allocations cannot be used.
     """
-    written = read_run_file(path)
-    return written, run_digest(written, absolute(written, absolute_path(path).parent))
+    written, config = _read(path)
+    return written, run_digest(written, read_named(config))
 
 
-def run_digest(written: RunConfig, config: RunConfig) -> str:
-    """SHA-256 of what a run measures.
+def run_digest(written: RunConfig, named: NamedFiles) -> str:
+    """Compute the SHA-256 of what a run measures.
 
-    That is the run file without its name, speed, account, what follows from measurements (`solve`,
-    `output`: `jobs.pipeline.folder.solutions`) and how it is judged (`evaluate`), with the files it
-    names. Data paths count as written, so that a project can move to another folder. The document
-    that is hashed has the keys of format 2 (`jobs.pipeline.config.upgrade`). The last product
-    stands at its top and the others beside it, as in format 1. So a folder that was begun with a
-    file of either goes on with one of format 3.
+    It covers the run file and the files that it names, except for name, speed, account,
+    post-processing (`solve`, `output`: `jobs.pipeline.folder.solutions`) and `evaluate`. Data paths
+    are covered as written, so that a project can move to another folder.
+
+    The hashed document has the keys of format 2 (`jobs.pipeline.config.upgrade`), with the last
+    product at the top and the others next to it, as in format 1. A folder that was begun with a
+    file of either format can therefore be continued with one of format 3.
 
     Args:
-      written: The run file.
-      config: The same with absolute paths.
+      written: The run file, paths as written.
+      named: Schema and allocation of each product.
     """
-    products = {
-        name: _contents(product, config.products[name])
-        for name, product in written.products.items()
-    }
+    products = dict[str, dict[str, Any]]()
+    for name, product in written.products.items():
+        later = {"solve", "output", "evaluate"}
+        stated = product.model_dump(mode="json", by_alias=True, exclude=later)
+        document, (schema, allocation) = product_as_hashed(stated), named[name]
+        document["schema"] = schema.model_dump(mode="json")
+        if allocation is not None:
+            allocated = as_hashed(Kind.ALLOCATION, allocation.model_dump(mode="json"))
+            document["privacy"]["allocation"] = allocated
+        products[name] = document
     *others, last = products
     for name in others:
         privacy = products[name]["privacy"]
         privacy["product"] = privacy["product"] or products[name]["schema"]["name"]
-    shared = written.model_dump(mode="json", include={"geography", "privacy"})
-    run = as_hashed(Kind.CENSUS, shared)
-    own, privacy = products[last], {**run["privacy"], **products[last]["privacy"]}
-    document: dict[str, Any] = {
-        "schema": own["schema"],
-        "data": own["data"],
+    run = as_hashed(Kind.CENSUS, written.model_dump(mode="json", include={"geography", "privacy"}))
+    privacy = {**run["privacy"], **products[last]["privacy"]}
+    document = {
+        "schema": products[last]["schema"],
+        "data": products[last]["data"],
         "geography": run["geography"],
         "privacy": {key: privacy[key] for key in _PRIVACY if key in privacy},
-        "invariants": own["invariants"],
+        "invariants": products[last]["invariants"],
     }
-    of_all: dict[str, Any] = {}
+    of_all = dict[str, Any]()
     if [*products] not in ([PERSONS_OF_FORMAT_1], [UNITS_OF_FORMAT_1, PERSONS_OF_FORMAT_1]):
         of_all["products"] = [*products]
     if written.cross_product_constraints:
-        of_all["between"] = [
-            entry.model_dump(mode="json") for entry in written.cross_product_constraints
-        ]
+        constraints = written.model_dump(mode="json", include={"cross_product_constraints"})
+        of_all["between"] = constraints["cross_product_constraints"]
     keys = (*document, *of_all)
     document |= {key_beside(name, keys): products[name] for name in others} | of_all
     text = json.dumps(document)  # in order: the order of groups numbers the answers
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _contents(written: ProductConfig, config: ProductConfig) -> dict[str, Any]:
-    """Return a product with the contents of schema and allocation in place of their paths."""
-    later = {"solve", "output", "evaluate"}
-    stated = written.model_dump(mode="json", by_alias=True, exclude=later)
-    document = product_as_hashed(stated)
-    document["schema"] = read_schema(config.schema_).model_dump(mode="json")
-    if config.privacy.allocation is not None:
-        allocation = read_model(config.privacy.allocation, AllocationFile)
-        document["privacy"]["allocation"] = as_hashed(
-            Kind.ALLOCATION, allocation.model_dump(mode="json")
-        )
-    return document

@@ -200,7 +200,7 @@ def h1_query(schema: Schema, name: str) -> Query:
     query = parse_query(schema, name)
     if not {"occupied", "vacant"} <= set(query.labels()):
         raise SchemaError(
-            f"query {query.name}", "makes no table H1", want="levels occupied and vacant"
+            f"query {query.name}", "cannot make table H1", want="levels occupied and vacant"
         )
     return query
 
@@ -226,44 +226,35 @@ def grouping(
     wanted = config.groups
     if wanted is None:
         wanted = [attribute.name for attribute in schema.attributes]
-    groups = _distinct(_partitions(schema, wanted, "groups"))
+    groups, tables = _partitions(schema, wanted, "groups"), _partitions(schema, ["total"], "tables")
     if config.tables is None:
-        tables = [query for query in tabulated if query.is_partition]
+        tables |= {query.name: query for query in tabulated if query.is_partition}
     else:
-        tables = _partitions(schema, config.tables, "tables")
+        tables |= _partitions(schema, config.tables, "tables")
     for name in config.areas:
-        what = "is no geolevel with types of geounits"
+        what = "is not a geolevel that can have types of geounits"
         refuse_unknown(f"areas.{name}", what, [name], levels[1:])
-    return Grouping(
-        groups,
-        _distinct([parse_query(schema, "total"), *tables]),
-        config.areas,
-        config.floor,
-    )
+    return Grouping(tuple(groups.values()), tuple(tables.values()), config.areas, config.floor)
 
 
-def _partitions(schema: Schema, texts: Sequence[str], key: str) -> list[Query]:
-    """Queries that count every record once.
+def _partitions(schema: Schema, texts: Sequence[str], key: str) -> dict[str, Query]:
+    """Return queries that count every record once, each once, by their names.
 
     Raises:
       SchemaError: One is unknown, or does not.
     """
-    parsed = []
+    parsed = dict[str, Query]()
     for text in texts:
         with at(key):
             query = parse_query(schema, text)
         if not query.is_partition:
             raise SchemaError(
                 f"{key}: query {query.name}",
-                "does not count every record once, so its answers are no groups of records",
+                "does not count every record once",
                 want="attributes or recodes joined by *, without functions",
             )
-        parsed.append(query)
+        parsed[query.name] = query
     return parsed
-
-
-def _distinct(queries: Sequence[Query]) -> tuple[Query, ...]:
-    return tuple({query.name: query for query in queries}.values())
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -338,7 +329,7 @@ def refuse_long_table(query: Query) -> None:
     if query.size > MOST_ANSWERS:
         raise ConfigError(
             f"table {query.name}",
-            "has more rows for every geounit than a task holds",
+            "has too many rows per geounit",
             got=query.size,
             want=f"at most {MOST_ANSWERS}",
             remedy="ask fewer attributes or groups of levels; counts and microdata have a row for "

@@ -73,14 +73,15 @@ def remote_secret(url: str) -> str | None:
     return "user" if "@" in text.split("/")[0] else None
 
 
-def refuse_bad_remote(master: str | None) -> None:
-    """Refuse the URL of a Spark Connect server that holds a secret, or is none.
+def refuse_bad_remote(master: str | None) -> str | None:
+    """Return a Spark master, unless it is an invalid URL or holds a secret.
 
     Raises:
-      ValueError: It does, or is; the text quotes nothing of the URL but the name of a parameter.
+      ValueError: The URL of a Spark Connect server holds a secret, or is invalid. The text quotes
+        nothing of the URL but the name of a parameter.
     """
     if master is None or not is_remote(master):
-        return
+        return master
     secret = remote_secret(master)
     if secret is not None:
         raise ValueError(
@@ -91,6 +92,7 @@ def refuse_bad_remote(master: str | None) -> None:
     problem = remote_problem(master)
     if problem is not None:
         raise ValueError(problem)
+    return master
 
 
 def missing_protection(properties: Mapping[str, str]) -> tuple[str, ...]:

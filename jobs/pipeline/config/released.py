@@ -29,13 +29,12 @@ from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.data import NmfData
 from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.config.resolve import Places, RunFile, resolve_products
+from jobs.pipeline.config.resolve import RunFile, read_named, resolve_products
 from jobs.pipeline.config.schema import read_schema
 from jobs.pipeline.documents.manifest import read_release
 from jobs.pipeline.storage.layout import (
     ReleaseLayout,
     census_release,
-    confidential_layout,
     received_release,
 )
 from jobs.pipeline.storage.place import Place
@@ -85,7 +84,9 @@ def load_release(root: Place) -> Resolved:
     layout = received_release(absolute_path(root))
     if not layout.manifest.is_file():
         raise OutputError(
-            str(root), "is no folder of a finished release", want="OUT/release, or a copy of it"
+            str(root),
+            "is not the folder of a finished release",
+            want="OUT/release, or a copy of it",
         )
     if _is_of_survey(layout):
         raise ConfigError(
@@ -106,16 +107,10 @@ def load_release(root: Place) -> Resolved:
     refuse_other_folders(path, written)
     config = absolute(written, path.parent)
 
+    # Nothing is read or written in the confidential folder.
     release = census_release(layout.root, [*config.products])
-
-    def places(name: str) -> Places:
-        own = release.product(name)
-        # Nothing is read or written in the confidential half.
-        confidential = confidential_layout(config.output.roots, None, release.folders[name])
-        return Places(own, confidential, own.planned)
-
     digest, is_seeded = manifest.configuration_digest, manifest.not_for_release
-    file = RunFile(path, config, digest, is_seeded, places)
+    file = RunFile(path, config, read_named(config), digest, is_seeded, release, release)
     return Resolved(config, path, resolve_products(file))
 
 

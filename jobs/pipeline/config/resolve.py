@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -26,39 +26,30 @@ from invariants.exact import Invariant, check_invariants
 from jobs.pipeline.config.allocation import even_strategy, load_allocation, read_frozen
 from jobs.pipeline.config.between import tied_products
 from jobs.pipeline.config.data import check_suffix
+from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
+from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.data import NmfData, WithheldData
 from jobs.pipeline.config.models.kinds.kind import KindConfig, Setting
 from jobs.pipeline.config.models.kinds.registry import KINDS
 from jobs.pipeline.config.models.products import BudgetConfig, SolveConfig
 from jobs.pipeline.config.models.run import PrivacyConfig, RunConfig
+from jobs.pipeline.config.models.schema import SchemaFile
 from jobs.pipeline.config.product import (
     Product,
     grouping,
     h1_query,
     table_entries,
 )
-from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.config.schema import load_schema, read_schema
 from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.config.workload import BudgetKind
 from jobs.pipeline.plan import Covariate, Plan, Solving, exact_query
-from jobs.pipeline.storage.layout import ConfidentialLayout, ReleaseLayout
+from jobs.pipeline.storage.layout import ReleaseLayout, confidential_layout
 from jobs.pipeline.storage.place import Place
 
-
-@dataclass(frozen=True)
-class Places:
-    """Where the files of a product are.
-
-    Attributes:
-      release: Its publishable half.
-      confidential: Its other half.
-      planned: The strategies that were planned for it, if any.
-    """
-
-    release: ReleaseLayout
-    confidential: ConfidentialLayout
-    planned: Place
+NamedFiles = Mapping[str, tuple[SchemaFile, AllocationFile | None]]
+"""Schema and allocation of each product of a run file, by its name."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +57,40 @@ class RunFile:
     """A run file whose products are checked.
 
     Attributes:
-      path: Where it is.
-      config: What it says, paths absolute.
+      path: Path of the file.
+      config: Content of the file, with absolute paths.
+      named: Schemas and allocations of the products.
       digest: Digest of what it measures.
       not_for_release: Whether the noise follows from a public seed.
-      places: Gives the places of a product by its name.
-      wanted: Tables by product that need an allocation in which they are measured; None where
-        every product must name one.
+      measured: Layout of the release that the measurements belong to.
+      release: Layout of this release, or of a further solution of the same measurements.
+      solution: Name of the further solution, if any.
+      wanted: Tables to measure in a product without an allocation, by product; None if every
+        product must name an allocation.
     """
 
     path: Place
     config: RunConfig
+    named: NamedFiles
     digest: str
     not_for_release: bool
-    places: Callable[[str], Places]
+    measured: ReleaseLayout
+    release: ReleaseLayout
+    solution: str | None = None
     wanted: Mapping[str, Sequence[str]] | None = None
+
+
+def read_named(config: RunConfig) -> NamedFiles:
+    """Read the schemas and allocations of a run file, paths absolute.
+
+    Raises:
+      ConfigError, SchemaError: A file cannot be read, or does not fit its model.
+    """
+    named = {}
+    for name, product in config.products.items():
+        schema, path = read_schema(product.schema_), product.privacy.allocation
+        named[name] = schema, None if path is None else read_model(path, AllocationFile)
+    return named
 
 
 def resolve_products(file: RunFile) -> dict[str, Product]:
@@ -130,14 +140,14 @@ def _resolve(
     """
     config, own = file.config, file.config.products[name]
     privacy, keys, levels = config.privacy, f"{file.path}: products.{name}.", spine.levels
-    schema, places = load_schema(own.schema_), file.places(name)
+    schema, folder = load_schema(own.schema_, file.named[name][0]), file.measured.folders[name]
     place = len(config.products) - 1 - [*config.products].index(name)
     mistakes = Mistakes()
     _check_files(file, name, schema, spine, census, mistakes)
     with mistakes.at():
         budget = budget_of(privacy, own.privacy, f"{keys}privacy")
     with mistakes.at():
-        strategy = _strategy(file, name, schema, spine, places.planned)
+        strategy = _strategy(file, name, schema, spine)
         if own.privacy.epsilon_from == "noise" and own.privacy.epsilon is not None:
             with mistakes.at(f"{keys}privacy"):
                 budget = budget_by_noise(privacy, own.privacy.epsilon, strategy)
@@ -197,8 +207,8 @@ def _resolve(
         f"{config.name}, {name}" if place else config.name,
         own,
         plan,
-        places.release,
-        places.confidential,
+        file.release.product(name),
+        confidential_layout(config.output.roots, file.solution, folder),
         tabulated,
         asked,
         None if seed is None else seed + place,
@@ -247,13 +257,14 @@ def _check_files(
             check_suffix(types.path)
 
 
-def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine, planned: Place) -> Strategy:
+def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine) -> Strategy:
     """Read the allocation of a product, or make one of even shares where it names none."""
-    own, privacy = file.config.products[name], file.config.privacy
-    if own.privacy.allocation is not None:
+    own, privacy, allocation = file.config.products[name], file.config.privacy, file.named[name][1]
+    if allocation is not None:
         kind = BudgetKind(privacy.definition, privacy.neighbors)
-        frozen = partial(read_frozen, planned, file.digest)
-        strategy = load_allocation(own.privacy.allocation, schema, spine, kind, frozen)
+        frozen = partial(read_frozen, file.measured.product(name).planned, file.digest)
+        path = own.privacy.allocation_file
+        strategy = load_allocation(path, schema, spine, kind, frozen, allocation)
     elif file.wanted is None:
         raise ConfigError(
             f"{file.path}: products.{name}.privacy.allocation",
@@ -359,18 +370,17 @@ def budget_by_noise(privacy: PrivacyConfig, epsilon: Fraction, strategy: Strateg
     if privacy.definition.is_pure:
         raise BudgetError(
             "epsilon_from",
-            "is noise, but under pure the total is epsilon itself",
+            "cannot be noise under pure, where the total is epsilon itself",
             remedy="leave epsilon_from out",
         )
     unit = Budget(Fraction(1), privacy.delta, privacy.neighbors)
     n_levels = len(strategy.levels)
-    noise = {
-        chain: noisy_queries(strategy, unit, *chain)
-        for chain in combinations_with_replacement(range(n_levels), 2)
-    }
     shifts = {
-        chain: [(one.stratum, unit_shift(one.query, one.mechanism)) for one in queries]
-        for chain, queries in noise.items()
+        chain: [
+            (noisy.stratum, unit_shift(noisy.query, noisy.mechanism))
+            for noisy in noisy_queries(strategy, unit, *chain)
+        ]
+        for chain in combinations_with_replacement(range(n_levels), 2)
     }
     names = {name for queries in shifts.values() for name, _ in queries} - {""}
     measured = tuple(

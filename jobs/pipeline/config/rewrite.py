@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import yaml
 
 from das.errors import ConfigError
 from jobs.pipeline.config.models.values import SURVEY
-from jobs.pipeline.config.upgrade import ANY, FORMAT, Key, Kind, former_keys, is_former
+from jobs.pipeline.config.upgrade import FORMAT, Kind, is_former, renamed_key
 from jobs.pipeline.config.yaml_file import read_map, read_nodes
 from jobs.pipeline.storage.files import writing
 
@@ -63,7 +63,7 @@ def kind_of(path: Path) -> Kind:
         return Kind.ALLOCATION
     raise ConfigError(
         str(path),
-        "is no file that format 3 changes",
+        "is not a file that format 3 changes",
         want="a run file of a census or survey, or an allocation file",
     )
 
@@ -133,8 +133,12 @@ def _changes(path: Path, kind: Kind, text: str, root: yaml.Node | None) -> Itera
         another way than its plain letters.
     """
     wanted: dict[int, tuple[yaml.ScalarNode, str | None, str]] = {}
-    stated = {} if kind.former_format is None else {"format": str(FORMAT)}
-    for node, new, keys in _scalars(root, former_keys(kind), stated):
+    for node, place, is_key in _scalars(root):
+        change, new, keys = renamed_key(kind, place), None, ".".join(place)
+        if change is not None:
+            new = change.to if is_key else change.values.get(node.value)
+        elif place == ("format",) and not is_key and kind.former_format is not None:
+            new = str(FORMAT)
         _, other, where = wanted.setdefault(node.start_mark.index, (node, new, keys))
         if other != new:
             raise ConfigError(
@@ -151,7 +155,7 @@ def _changes(path: Path, kind: Kind, text: str, root: yaml.Node | None) -> Itera
         if plain is None or plain["text"] != node.value:
             raise ConfigError(
                 f"{path}, line {node.start_mark.line + 1}",
-                f"cannot be replaced by `{new}`: it is not written in plain letters",
+                f"cannot be replaced by `{new}`: it is not written literally",
                 got=text[start:stop],
                 want=node.value,
             )
@@ -160,28 +164,16 @@ def _changes(path: Path, kind: Kind, text: str, root: yaml.Node | None) -> Itera
 
 
 def _scalars(
-    node: yaml.Node | None, key: Key | None, stated: Mapping[str, str], keys: str = ""
-) -> Iterator[tuple[yaml.ScalarNode, str | None, str]]:
-    """List all keys and values in a node, with the text that replaces each.
-
-    Args:
-      node: The node.
-      key: Where it stands in the tree of older keys.
-      stated: Keys of the map, to the text that replaces their values.
-      keys: The keys on the way to it.
-    """
+    node: yaml.Node | None, above: tuple[str, ...] = ()
+) -> Iterator[tuple[yaml.ScalarNode, tuple[str, ...], bool]]:
+    """Yield all keys and plain values in a node: node, its keys, and whether it is a key itself."""
     if isinstance(node, yaml.ScalarNode):
-        yield node, None if key is None else key.values.get(node.value), keys
+        yield node, above, False
     elif isinstance(node, yaml.SequenceNode):
-        below = None if key is None else key.at(ANY)
-        for number, one in enumerate(node.value):
-            yield from _scalars(one, below, {}, f"{keys}.{number}")
+        for number, part in enumerate(node.value):
+            yield from _scalars(part, (*above, str(number)))
     elif isinstance(node, yaml.MappingNode):
-        for name, one in node.value:
-            below = None if key is None else key.at(name.value)
-            path = f"{keys}.{name.value}" if keys else name.value
-            yield name, None if below is None else below.to, path
-            if name.value in stated:
-                yield one, stated[name.value], path
-            else:
-                yield from _scalars(one, below, {}, path)
+        for name, part in node.value:
+            keys = (*above, name.value)
+            yield name, keys, True
+            yield from _scalars(part, keys)

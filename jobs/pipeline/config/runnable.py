@@ -142,12 +142,12 @@ def _refuse_crossing_rounding(plan: Plan) -> None:
     """
     chain = [query for one in plan.passes for query in one]
     if not chain or chain[-1].name != "detailed":
-        raise SchemaError("rounding", "the last query must be detailed")
-    _refuse_unnested("rounding", chain)
+        raise SchemaError("rounding_passes", "the last query must be detailed")
+    _refuse_unnested("rounding_passes", chain)
     for invariant, query in product([*plan.invariants, *plan.limits.pinned], chain):
         if _cross(query, invariant.query):
             raise SchemaError(
-                "rounding", f"{query.name} and the invariant {invariant.query.name} cross"
+                "rounding_passes", f"{query.name} and the invariant {invariant.query.name} cross"
             )
 
 
@@ -157,7 +157,7 @@ def _refuse_many_rows(asked: Grouping, n_levels: int) -> None:
     if rows > MOST_ROWS:
         raise ConfigError(
             "groups",
-            "are too many for the tables and geolevels",
+            "are too many",
             got=f"{rows} rows: groups x tables x geolevels",
             want=f"at most {MOST_ROWS}",
             remedy="ask fewer groups or fewer tables",
@@ -191,7 +191,7 @@ def _check_covariate(config: SolveConfig, plan: Plan) -> None:
     if quarters is None or not quarters.is_housing.any():
         raise ConfigError(
             "housing_units",
-            "are not given to the run",
+            "are not stated",
             remedy="add an invariant `living_quarters` that names kinds which are housing units",
         )
     known = [name for name in quarters.geolevels if name != plan.levels[0].name]
@@ -201,7 +201,7 @@ def _check_covariate(config: SolveConfig, plan: Plan) -> None:
         if not (all if asked.expect == "composition" else any)(kinds):
             what = "only partitions" if asked.expect == "composition" else "some partition"
             raise ConfigError(
-                "geolevels", f"names one that does not measure {what} of its records", got=geolevel
+                "geolevels", f"names a geolevel that does not measure {what}", got=geolevel
             )
         if geolevel in config.empirical_bayes or geolevel in config.l2_passes:
             raise ConfigError(
@@ -253,7 +253,7 @@ def _refuse_geolevel(plan: Plan, level: int) -> None:
         if sd > MOST_NOISE:
             raise ConfigError(
                 f"privacy, geolevel {geolevel}",
-                "has so much noise that no counts can be solved",
+                "has too much noise to solve counts",
                 got=f"standard deviation {sd:.2g} of {noisy.query.name}",
                 want=f"at most {MOST_NOISE:.0e}",
                 remedy="raise the budget, or the shares of geolevel and query",
@@ -332,7 +332,7 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
         if len(given) > 1 or given[0].name not in names:
             raise ConfigError(
                 where,
-                "has a pass of which no query refines all others, those before it and exact ones",
+                "has a pass without a query that refines all others, earlier and exact ones",
                 got=list(names),
                 remedy="name such a query, if one is measured, or set round_l2_passes: false",
             )
@@ -436,7 +436,7 @@ def _refuse_many_groups(where: str, queries: list[Query]) -> None:
     except SchemaError as error:
         raise ConfigError(
             where,
-            "planned queries or those of strata group the levels of attributes in too many ways",
+            "planned queries or queries of strata group the levels of attributes in too many ways",
             got=error.got,
             want=error.want,
             remedy="ask prefixes, ranges or recodes of fewer attributes",
@@ -468,7 +468,7 @@ def _check_support(plan: Plan) -> None:
     if plan.limits.is_implied(root.name) or plan.limits.rows_at(root.name):
         raise ConfigError(
             root.name,
-            "has limits to keep, which are not known of sums of its cells",
+            "has limits that cannot be checked on sums of its cells",
             want="no facilities, living quarters or linear rows",
         )
     for query in root.exact:
@@ -478,7 +478,7 @@ def _check_support(plan: Plan) -> None:
             )
     for query, one in product(chain, [one for own in plan.passes for one in own]):
         if _cross(query, one):
-            raise SchemaError(f"rounding query {one.name}", f"crosses {query.name}")
+            raise SchemaError(f"solve.rounding_passes, query {one.name}", f"crosses {query.name}")
 
 
 def _refuse_many_answers(plan: Plan) -> None:
@@ -493,7 +493,7 @@ def _refuse_many_answers(plan: Plan) -> None:
         if answers > MOST_ANSWERS and largest is not None:
             raise ConfigError(
                 f"privacy.on_demand_queries, geolevel {level.name}",
-                "would draw more answers in every geounit than a task holds",
+                "would draw too many answers per geounit",
                 got=f"{answers} answers, {largest.size} of them of {largest.name}",
                 want=f"at most {MOST_ANSWERS}",
                 remedy="name the query in privacy.on_demand_queries, and for the root in "

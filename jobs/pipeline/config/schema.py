@@ -1,4 +1,4 @@
-"""Schema files as schemas."""
+"""Read schema files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read_schema(path: Place) -> SchemaFile:
     """Read a schema file; ranges of levels are written out, so that spelling changes no digest.
 
     Raises:
-      ConfigError, SchemaError: It cannot be read, or a range has no sense.
+      ConfigError, SchemaError: It cannot be read, or a range is invalid.
     """
     model = read_model(path, SchemaFile)
     levels = {attribute.name: attribute.levels for attribute in model.attributes}
@@ -28,13 +28,17 @@ def read_schema(path: Place) -> SchemaFile:
     return model.model_copy(update={"recodes": recodes})
 
 
-def load_schema(path: Place) -> Schema:
+def load_schema(path: Place, model: SchemaFile | None = None) -> Schema:
     """Read a schema file.
+
+    Args:
+      path: The file.
+      model: Content of the file, if it was read before.
 
     Raises:
       ConfigError, SchemaError: It cannot be used.
     """
-    model = read_schema(path)
+    model = model or read_schema(path)
     with at(str(path)):
         attributes = tuple(Attribute(a.name, tuple(a.levels)) for a in model.attributes)
         by_name = {a.name: a for a in attributes}

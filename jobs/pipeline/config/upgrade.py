@@ -1,4 +1,4 @@
-"""What format 3 of run files calls the keys of the format before it.
+"""Names of renamed keys: those of format 3 of run files, and those of the format before it.
 
 One table holds all renamed keys. Files of the older format are read by it (`current`), and
 rewritten (`jobs.pipeline.config.rewrite`). Digests cover the keys as the older format wrote them
@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, reduce
+from itertools import accumulate
 from typing import Any
 
 from das.errors import ConfigError
 
 FORMAT = 3
-"""How run files are written now."""
+"""Current format of run files."""
 
 UNITS_OF_FORMAT_1, PERSONS_OF_FORMAT_1 = "units", "persons"
-"""The two products that run files of format 1 could have; digests still write them its way."""
+"""The two products that run files of format 1 could have; digests still cover them as it did."""
 
 _REMEDY = "`das validate --upgrade FILE` rewrites a file of the older keys as format 3"
 
@@ -33,17 +34,17 @@ class Kind(StrEnum):
 
     @property
     def former_format(self) -> int | None:
-        """The older format that is read; None of files that do not say their format."""
+        """Return the older format that is read; None for files that do not state their format."""
         return {Kind.CENSUS: 2, Kind.SURVEY: 1}.get(self)
 
 
 @dataclass(frozen=True)
 class Renamed:
-    """A key that is called something else now.
+    """A key with another name in the other format.
 
     Attributes:
-      to: The new name.
-      values: Text that the key may have, to what this text is called now.
+      to: Its name there.
+      values: Renamed values of the key, with their names there.
     """
 
     to: str
@@ -100,83 +101,61 @@ RENAMED_KEYS: Mapping[Kind, Mapping[str, Renamed]] = {
 }
 
 
-@dataclass
-class Key:
-    """A key of the tree that all renamed keys of a kind of file make.
-
-    Attributes:
-      to: What it is called in the other format; None if that is the same name.
-      values: Text that it may have, to what this text is called there.
-      below: Keys of its map, or one for all of them, and for all entries of a list, at `*`.
-    """
-
-    to: str | None = None
-    values: Mapping[str, str] = field(default_factory=dict)
-    below: dict[str, Key] = field(default_factory=dict)
-
-    def at(self, key: object) -> Key | None:
-        """Return a key of its map, or None where nothing at this key or below it is renamed."""
-        return self.below.get(str(key), self.below.get(ANY))
-
-    def under(self, key: str) -> Key:
-        """Return a key of its map, made if absent."""
-        return self.below.setdefault(key, Key())
-
-    @property
-    def new_names(self) -> dict[str, str]:
-        """New name of each renamed key of its map, to the key."""
-        return {one.to: key for key, one in self.below.items() if one.to is not None}
+RenamedKeys = Mapping[tuple[str, ...], Renamed]
+"""Renamed keys below a place of a file, by the names on the way to them."""
 
 
 @cache
-def former_keys(kind: Kind) -> Key:
-    """Return the tree of the keys of the older format, with their new names."""
-    root = Key()
-    for path, change in RENAMED_KEYS[kind].items():
-        key = root
-        for name in path.split("."):
-            key = key.under(name)
-        key.to, key.values = change.to, change.values
-    return root
+def _former_keys(kind: Kind) -> RenamedKeys:
+    """Return the renamed keys as the older format writes them, with their new names."""
+    return {tuple(path.split(".")): change for path, change in RENAMED_KEYS[kind].items()}
 
 
 @cache
-def _current_keys(kind: Kind) -> Key:
-    """Return the tree of the keys of format 3, with their former names."""
-    root = Key()
-    for path, change in RENAMED_KEYS[kind].items():
-        *above, name = path.split(".")
-        former, key = former_keys(kind), root
-        for one in above:
-            former = former.below[one]
-            key = key.under(former.to or one)
-        key = key.under(change.to)
-        key.to, key.values = name, {new: old for old, new in change.values.items()}
-    return root
+def _current_keys(kind: Kind) -> RenamedKeys:
+    """Return the renamed keys as format 3 writes them, with their former names."""
+    former, current = _former_keys(kind), {}
+    for path, change in former.items():
+        places = [path[: end + 1] for end in range(len(path))]
+        names = tuple(former[place].to if place in former else place[-1] for place in places)
+        values = {new: old for old, new in change.values.items()}
+        current[names] = Renamed(path[-1], values)
+    return current
+
+
+def _below(renamed: RenamedKeys, name: str) -> RenamedKeys:
+    """Return the renamed keys below a key; `()` is this key, if it is renamed itself."""
+    return {path[1:]: change for path, change in renamed.items() if path and path[0] in (ANY, name)}
+
+
+def renamed_key(kind: Kind, keys: Sequence[str]) -> Renamed | None:
+    """Return how format 3 writes a key of the older format; None if it writes it alike."""
+    return reduce(_below, keys, _former_keys(kind)).get(())
 
 
 def current(kind: Kind, where: str, document: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a document of the older format as format 3 has it; any other as it is.
+    """Return a document of the older format in the keys of format 3; others stay unchanged.
 
     Args:
-      kind: What it is the document of.
+      kind: Kind of the file.
       where: The file, for errors.
-      document: What the file says.
+      document: Content of the file.
 
     Raises:
       ConfigError: A file of the older format has a key of format 3, or two names of one key.
     """
     if not is_former(kind, document):
         return document
-    _refuse_mixed(where, document, former_keys(kind), kind.former_format)
-    renamed: dict[Any, Any] = _renamed(document, former_keys(kind))
-    return renamed if kind.former_format is None else {**renamed, "format": FORMAT}
+    former = kind.former_format
+    _refuse_mixed(where, document, _former_keys(kind), former)
+    renamed: dict[Any, Any] = _renamed(document, _former_keys(kind))
+    return renamed if former is None else {**renamed, "format": FORMAT}
 
 
 def is_former(kind: Kind, document: Mapping[Any, Any]) -> bool:
-    """Return whether a document is to be read by the keys of the older format.
+    """Return whether a document uses the keys of the older format.
 
-    Allocation files do not state a format: their older keys are read wherever they stand.
+    Allocation files do not state a format: older keys are accepted in all of them.
     """
     stated = document.get("format")
     return kind.former_format is None or (type(stated) is int and stated == kind.former_format)
@@ -188,104 +167,90 @@ def as_hashed(kind: Kind, document: Any, at: str = "") -> Any:  # noqa: ANN401 -
     Keys stay in their order, which digests cover. A part that has the older keys stays as it is.
 
     Args:
-      kind: What it is a part of.
+      kind: Kind of the file.
       document: The part.
-      at: Where it stands, such as "products.*.solve".
+      at: Keys above the part, such as "products.*.solve".
     """
-    return _renamed(document, _descend(_current_keys(kind), at))
+    return _renamed(document, reduce(_below, filter(None, at.split(".")), _current_keys(kind)))
 
 
 def product_as_hashed(document: dict[str, Any]) -> dict[str, Any]:
     """Return a product of a census as digests cover it: as format 2 wrote it.
 
-    Facilities that the units count stand in it as format 1 wrote them.
+    Facilities that the units count are written as in format 1.
     """
     hashed: dict[str, Any] = as_hashed(Kind.CENSUS, document, "products.*")
-    return hashed | {"invariants": [_as_in_format_1(one) for one in hashed["invariants"]]}
-
-
-def _as_in_format_1(entry: Mapping[str, Any]) -> dict[str, Any]:
-    exact = entry.get("exact")
-    if "facilities" not in entry or (exact is not None and exact["product"] != UNITS_OF_FORMAT_1):
-        return dict(entry)
-    written = {**entry, "exact": exact and exact["query"]}
-    return {UNITS_OF_FORMAT_1 if key == "exact" else key: value for key, value in written.items()}
+    invariants = []
+    for entry in hashed["invariants"]:
+        exact = entry.get("exact")
+        if "facilities" in entry and (exact is None or exact["product"] == UNITS_OF_FORMAT_1):
+            pairs = {**entry, "exact": exact and exact["query"]}.items()
+            entry = {UNITS_OF_FORMAT_1 if key == "exact" else key: value for key, value in pairs}
+        invariants.append(entry)
+    return hashed | {"invariants": invariants}
 
 
 def as_current(kind: Kind, document: Any, at: str = "") -> Any:  # noqa: ANN401 - JSON
-    """Return a part of a document, in the keys of the older format, as format 3 has it.
+    """Return a part of a document, in the keys of the older format, in those of format 3.
 
     Args:
-      kind: What it is a part of.
+      kind: Kind of the file.
       document: The part.
-      at: Where it stands, such as "products.*.solve".
+      at: Keys above the part, such as "products.*.solve".
     """
-    return _renamed(document, _descend(former_keys(kind), at))
-
-
-def _descend(key: Key | None, at: str) -> Key | None:
-    for name in filter(None, at.split(".")):
-        key = None if key is None else key.at(name)
-    return key
+    return _renamed(document, reduce(_below, filter(None, at.split(".")), _former_keys(kind)))
 
 
 def as_stated(kind: Kind, keys: Sequence[str]) -> list[str]:
     """Return keys on the way to a value, named as in format 3, as the older format names them."""
-    stated, key = list[str](), _current_keys(kind)
-    for name in keys:
-        below = key.at(name)
-        stated.append((below and below.to) or name)
-        key = below or Key()
-    return stated
+    tables = accumulate(keys, _below, initial=_current_keys(kind))
+    changes = [table.get(()) for table in tables][1:]
+    return [change.to if change else name for name, change in zip(keys, changes, strict=True)]
 
 
 def advice(kind: Kind, keys: Sequence[str]) -> str:
-    """Return what became of a key that format 3 does not know; nothing of one never known."""
-    former, now = former_keys(kind), _current_keys(kind)
-    for name in keys[:-1]:
-        at = now.at(name)
-        former, now = former.at((at and at.to) or name) or Key(), at or Key()
-    found = former.below.get(keys[-1]) if keys else None
-    if found is None or found.to is None:
-        return ""
-    return f"; did you mean `{found.to}`, as format {FORMAT} calls it?"
+    """Return the new name of a key that format 3 does not know; empty if it never existed."""
+    change = renamed_key(kind, [*as_stated(kind, keys[:-1]), *keys[-1:]])
+    return f"; did you mean `{change.to}`, as format {FORMAT} calls it?" if change else ""
 
 
-def _renamed(value: Any, key: Key | None) -> Any:  # noqa: ANN401 - JSON
-    if key is None:
+def _renamed(value: Any, renamed: RenamedKeys) -> Any:  # noqa: ANN401 - JSON
+    """Return a part of a document with the keys and values of the other format."""
+    if not renamed:
         return value
     if isinstance(value, list):
-        return [_renamed(one, key.at(ANY)) for one in value]
-    if not isinstance(value, dict):
-        return key.values.get(value, value) if isinstance(value, str) else value
-    named: dict[Any, Any] = {}
-    for name, one in value.items():
-        below = key.at(name)
-        named[(below and below.to) or name] = _renamed(one, below)
-    return named
+        return [_renamed(part, _below(renamed, ANY)) for part in value]
+    if isinstance(value, dict):
+        named = {}
+        for name, part in value.items():
+            below = _below(renamed, str(name))
+            named[below[()].to if () in below else name] = _renamed(part, below)
+        return named
+    return (
+        renamed[()].values.get(value, value) if () in renamed and isinstance(value, str) else value
+    )
 
 
 def _refuse_mixed(
-    where: str, value: object, key: Key | None, stated: int | None, path: tuple[str, ...] = ()
+    where: str, value: object, renamed: RenamedKeys, stated: int | None, above: str = ""
 ) -> None:
-    """Refuse what a document in the keys of the older format must not say.
+    """Refuse keys of format 3 in a document of the older format.
 
     Args:
       where: The file.
       value: The document, or a part of it.
-      key: Where it stands in the tree of older keys.
-      stated: The format that the file states; None of files that state none.
-      path: Keys on the way to it.
+      renamed: Renamed keys of the part.
+      stated: Format that the file states; None if such files state none.
+      above: Keys above the part, each with a dot.
     """
-    if key is None or not isinstance(value, dict | list):
+    if not renamed or not isinstance(value, dict | list):
         return
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    for name, one in pairs:
-        below, here = key.at(name), (*path, str(name))
-        at, former = f"{where}: {'.'.join(here)}", key.new_names.get(str(name))
-        if former is not None and stated is not None:
+    former = {change.to: path[0] for path, change in renamed.items() if len(path) == 1}
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value):
+        at, old = f"{where}: {above}{name}", former.get(str(name))
+        if old is not None and stated is not None:
             what = f"is a key of format {FORMAT}, and this file states format {stated}"
-            raise ConfigError(at, what, want=f"`{former}`", remedy=_REMEDY)
-        if former is not None and isinstance(value, dict) and former in value:
-            raise ConfigError(at, f"is the same key as `{former}` beside it", want="one of them")
-        _refuse_mixed(where, one, below, stated, here)
+            raise ConfigError(at, what, want=f"`{old}`", remedy=_REMEDY)
+        if old is not None and old in value:
+            raise ConfigError(at, f"is the same key as `{old}` in this map", want="one of them")
+        _refuse_mixed(where, part, _below(renamed, str(name)), stated, f"{above}{name}.")

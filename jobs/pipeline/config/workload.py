@@ -101,7 +101,7 @@ def plan_shares(schema: Schema, wanted: WorkloadConfig, kind: BudgetKind) -> tup
     if norm is Norm.L1 and wanted.method not in METHODS_OF_L1:
         raise BudgetError(
             f"workload, method {wanted.method}",
-            "plans only for noise that costs in proportion to squared sensitivities",
+            "supports only noise whose cost is proportional to squared sensitivities",
             got=f"{kind.noise.title} noise under {kind.definition}",
             want=" or ".join(METHODS_OF_L1),
             remedy="plan with hdmm, or list `queries` with shares",
@@ -159,46 +159,11 @@ def _refuse_flat(shares: Sequence[QueryShare], power: int) -> None:
     if precision < _LEAST_EIGENVALUE:
         raise BudgetError(
             "workload",
-            "leaves some counts of cells to rounding",
+            "determines some counts of cells only up to rounding errors",
             got=f"relative precision {precision:.1e}",
             want=f"at least {_LEAST_EIGENVALUE:.0e}",
             remedy="give detailed a larger weight",
         )
-
-
-def errors_of_methods(
-    schema: Schema, wanted: WorkloadConfig, kind: BudgetKind, rho: Fraction
-) -> dict[Method, float]:
-    """Return the error that every method has at the same cost, before anything is measured.
-
-    Args:
-      schema: The schema.
-      wanted: Tables with weights, bases and the loss; its method is not used.
-      kind: Definition and neighbors of the budget.
-      rho: What one geolevel may cost.
-
-    Returns:
-      Per method that can plan the workload sqrt(loss): of the weighted mean over the tables of the
-      mean variance of their answers, or of the largest variance. Of the strategy in floats; integer
-      queries lose about 10^-4 of it. To 12 digits, so that equal errors are equal.
-
-    Raises:
-      SchemaError: A table or base is unknown.
-      SolverError: A solver stopped without a proof.
-    """
-    from das.workload.plan import plan_workload
-
-    workload = read_workload(schema, wanted)
-    weights = sum(float(weight) for weight in wanted.tables.values())
-    loss = plan_loss(schema, wanted, workload)
-    total = weights if loss is LossKind.SUM_OF_VARIANCES else 1.0
-    errors = {}
-    for method in Method:
-        if method is Method.RESIDUAL_PLANNER and not workload.is_plain:
-            continue
-        plan = plan_workload(workload, method, loss, neighbors=kind.neighbors)
-        errors[method] = float(f"{math.sqrt(plan.loss / (2 * float(rho) * total)):.12g}")
-    return errors
 
 
 @lru_cache(maxsize=64)
@@ -341,7 +306,7 @@ def _axes(schema: Schema, table: str) -> list[str]:
     if other:
         raise SchemaError(
             f"workload, table {table}",
-            "may name attributes only",
+            "may name only attributes",
             got=other,
             remedy="say under `bases` what is asked of an attribute",
         )

@@ -67,7 +67,21 @@ def read_nodes(path: Place) -> tuple[str, yaml.Node | None]:
     Raises:
       ConfigError: It cannot be read, or is not valid YAML.
     """
-    text = _read_text(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError(str(path), "cannot be read", got=error.strerror) from None
+    except ValueError as error:  # a NUL, or half of a character, in the name
+        raise ConfigError(str(path), "is not a valid file name", got=error) from None
+    if len(data) > _LARGEST_FILE:
+        raise ConfigError(str(path), "is too large", want=f"at most {_LARGEST_FILE >> 20} MiB")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            str(path), "is not UTF-8 text", got=f"{error.reason} at byte {error.start}"
+        ) from None
     try:
         loader = _Loader(text)
         try:
@@ -78,28 +92,6 @@ def read_nodes(path: Place) -> tuple[str, yaml.Node | None]:
         raise ConfigError(
             str(path), "is not valid YAML", got=" ".join(str(error).split())
         ) from None
-
-
-def _read_text(path: Place) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise ConfigError(str(path), "cannot be read", got=error.strerror) from None
-    except ValueError as error:  # a NUL, or half of a character, in the name
-        raise ConfigError(str(path), "is no file name", got=error) from None
-    if len(data) > _LARGEST_FILE:
-        raise ConfigError(str(path), "is too large", want=f"at most {_LARGEST_FILE >> 20} MiB")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            str(path), "is not UTF-8 text", got=f"{error.reason} at byte {error.start}"
-        ) from None
-
-
-def _too_deep(where: str) -> ConfigError:
-    return ConfigError(where, "nests maps and lists too deeply", want=f"at most {_DEEPEST} deep")
 
 
 class _Loader(yaml.SafeLoader):
@@ -140,7 +132,8 @@ class _Reader:
         if self._size > _LARGEST_TREE:
             raise self._error(node, "repeats its aliases too often", None)
         if depth > _DEEPEST:  # an alias within what it stands for has no end
-            raise _too_deep(self._where(node))
+            want = f"at most {_DEEPEST} deep"
+            raise ConfigError(self._where(node), "nests maps and lists too deeply", want=want)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
@@ -164,7 +157,7 @@ class _Reader:
 
     def _key(self, node: yaml.Node) -> str | int:
         if node.tag == f"{_TAG}merge":
-            raise self._error(node, "merges maps, which is not read here", "<<", "all keys in full")
+            raise self._error(node, "merges maps, which is not supported", "<<", "all keys in full")
         key = self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
         if not isinstance(key, str | int) or isinstance(key, bool):
             got = node.value if isinstance(node, yaml.ScalarNode) else "a list or map"

@@ -93,11 +93,6 @@ class Draws:
     reservation: Reservation
     folder: Place
 
-    @property
-    def journal(self) -> Place:
-        """Return the path of the journal of attempts of this folder."""
-        return draws_journal(self.folder)
-
     def begin(self, part: str, *, moved: bool = False) -> str:
         """Record an attempt to draw a part, before its key is drawn.
 
@@ -113,10 +108,10 @@ class Draws:
             later; or the run exists in another folder too.
           OutputError: The account or the folder cannot be written.
         """
-        attempt = uuid.uuid4().hex
+        attempt, journal = uuid.uuid4().hex, draws_journal(self.folder)
         known = [
             str(line.get("attempt"))
-            for line in read_journal(self.journal)
+            for line in read_journal(journal)
             if (line.get("product"), line.get("geolevel")) == (self.reservation.product, part)
         ]
         noted = {"product": self.reservation.product, "geolevel": part, "attempt": attempt}
@@ -126,7 +121,7 @@ class Draws:
             self._refuse(lines, part, known, moved=moved)
             return [line]
 
-        append_to_journal(self.journal, lambda _: [noted])
+        append_to_journal(journal, lambda _: [noted])
         append_to_journal(self.account, decide)
         note_account_line(self.folder, self.account)
         return attempt
@@ -212,21 +207,12 @@ class Draws:
             decide(read_journal(self.account))
 
     def _refuse(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        part: str,
-        known: Sequence[str],
-        *,
-        moved: bool,
+        self, lines: Sequence[Mapping[str, Any]], part: str, known: Sequence[str], *, moved: bool
     ) -> None:
         reservation, draws = self.reservation, self._of(lines, part)
         where = f"{self.folder}, {reservation.product}, part {part}"
-        reservations = [
-            c for c in reservations_among(self.account, lines) if c.run == reservation.run
-        ]
-        if not any(
-            (c.product, c.grant) == (reservation.product, reservation.grant) for c in reservations
-        ):
+        claimed = {(c.run, c.product, c.grant) for c in reservations_among(self.account, lines)}
+        if (reservation.run, reservation.product, reservation.grant) not in claimed:
             self._unknown()
         measured = _measured(draws)
         if measured is not None:
@@ -363,20 +349,20 @@ def _account_line(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 def measure_once(
     dataset: Place,
     draws: Draws | None,
-    name: str,
+    part: str,
     draw: Callable[[str | None], None],
     *,
     is_recorded: Callable[[], bool],
     moved: bool = False,
 ) -> None:
-    """Draw and publish noisy answers once, or verify the published ones.
+    """Draw and publish noisy answers once, publish an interrupted draw, or verify published ones.
 
     Args:
       dataset: Folder of the noisy answers.
       draws: The log of draws; None for seeded noise, which spends no budget.
-      name: Name of the measured part.
-      draw: Draws the noise. It gets the number of the attempt under which to propose the dataset,
-        or None to publish it.
+      part: Name of the measured part.
+      draw: Draws the noise. It gets the number of the attempt, under which to propose the dataset
+        and which its facts must name, or None to publish it.
       is_recorded: Returns whether the ledger records the part; called if nothing is published.
       moved: As for `Draws.begin`.
 
@@ -386,8 +372,8 @@ def measure_once(
     """
     if is_published(dataset):
         if draws is not None:
-            attempt = str(Dataset.open(dataset).facts.get("attempt", ""))
-            draws.confirm(name, dataset_digest(dataset), attempt, write=True)
+            drawn_by = str(Dataset.open(dataset).facts.get("attempt", ""))
+            draws.confirm(part, dataset_digest(dataset), drawn_by, write=True)
         return
     if is_recorded():
         raise LedgerError(
@@ -397,32 +383,7 @@ def measure_once(
         )
     if draws is None:
         draw(None)
-    else:
-        draw_once(dataset, draws, name, draw, moved=moved)
-
-
-def draw_once(
-    dataset: Place,
-    draws: Draws,
-    part: str,
-    draw: Callable[[str], None],
-    *,
-    moved: bool = False,
-) -> None:
-    """Draw a part and publish it, or publish an interrupted draw.
-
-    Args:
-      dataset: Folder of the noisy answers, not yet published.
-      draws: The log of draws.
-      part: Name of the part.
-      draw: Draws the noise and proposes the dataset. It gets the number of the attempt, which the
-        facts of the dataset must name.
-      moved: As for `Draws.begin`.
-
-    Raises:
-      LedgerError: Another copy of the folder drew the part, or recorded noisy answers are lost.
-      OutputError: A file cannot be written.
-    """
+        return
     attempt = _waiting(dataset, draws, part)
     if attempt is None:
         left = leftovers(dataset)

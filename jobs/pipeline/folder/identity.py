@@ -32,7 +32,6 @@ from jobs.pipeline.storage.journal import LINES, journals_under, read_journal
 from jobs.pipeline.storage.layout import ReleaseLayout, Roots, release_folder
 from jobs.pipeline.storage.place import Place, found_under, is_same, place_of, remove_tree
 
-_STATED = ("run_file", "configuration_files")
 _SOLUTIONS = "solutions"
 """Key of run.json with the run files of named solutions."""
 
@@ -131,18 +130,16 @@ def remembered_run(out: Place) -> str:
 
 def stated_configuration(resolved: Resolved) -> dict[str, object]:
     """Return the path of the run file, and digests of it and the files it names, for run.json."""
-    products = resolved.config.products.values()
     files = [resolved.source.resolve()]
-    files += [
-        path for product in products for path in (product.schema_, product.privacy.allocation_file)
-    ]
+    for product in resolved.config.products.values():
+        files += [product.schema_, product.privacy.allocation_file]
     return stated_files(files)
 
 
 def stated_files(files: Sequence[Place]) -> dict[str, object]:
     """Return the path of the first file, the run file, and digests of all, for run.json."""
     digests = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    return dict(zip(_STATED, (str(files[0]), digests), strict=True))
+    return {"run_file": str(files[0]), "configuration_files": digests}
 
 
 def load_again(
@@ -225,24 +222,19 @@ def refuse_other_configuration(
     Raises:
       ConfigError: The digests differ.
     """
-    if document.get("configuration_digest") != digest:
-        raise ConfigError(
-            str(stated["run_file"]),
-            "is not the configuration that this folder was begun with",
-            got=_changed_files(document, stated) or "another run file",
-            want=want,
-            remedy="undo the change, or choose another output.directory and a new "
-            "privacy.budget_id",
-        )
-
-
-def _changed_files(document: Mapping[str, object], stated: Mapping[str, object]) -> str:
-    """Name the configuration files that changed; empty if that is unknown."""
-    before, seen = document.get("configuration_files"), stated["configuration_files"]
-    if not isinstance(before, dict) or not isinstance(seen, dict):
-        return ""
-    changed = sorted(name for name in {*before, *seen} if before.get(name) != seen.get(name))
-    return f"changes in {', '.join(changed)}" if changed else ""
+    if document.get("configuration_digest") == digest:
+        return
+    before, now = document.get("configuration_files"), stated["configuration_files"]
+    changed = []
+    if isinstance(before, dict) and isinstance(now, dict):
+        changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    raise ConfigError(
+        str(stated["run_file"]),
+        "is not the configuration that this folder was begun with",
+        got=f"changes in {', '.join(changed)}" if changed else "another run file",
+        want=want,
+        remedy="undo the change, or choose another output.directory and a new privacy.budget_id",
+    )
 
 
 def is_renamed(out: Place, account: Place) -> bool:

@@ -24,6 +24,7 @@ from itertools import count
 from pathlib import Path
 
 from das.errors import OutputError
+from jobs.pipeline.storage.files import naming_file
 from jobs.pipeline.storage.place import Place, StoredPlace
 
 LOCK = "driver.lock"
@@ -54,17 +55,11 @@ class Hold:
         """
         if self.sign is None or not isinstance(self.out, StoredPlace):
             return
-        try:
+        with naming_file(self.out, "cannot be read"):
             number, holder = _holder(self.out)
-        except OSError as error:
-            raise OutputError(str(self.out), "cannot be read", got=error.strerror) from None
         if number > int(self.sign.name):
-            raise OutputError(
-                str(self.out),
-                "was taken over by another process while this one gave no sign of life",
-                got=_words(holder),
-                remedy="wait for its end, or end it",
-            )
+            what = "was taken over by another process while this one gave no sign of life"
+            raise _held(self.out, _words(holder), what)
 
 
 @contextmanager
@@ -81,12 +76,9 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[H
       OutputError: Another process works on the folder, or the lock cannot be written.
     """
     patience = _PATIENCE if patience_seconds is None else patience_seconds
-    if isinstance(out, StoredPlace):
-        holding = _only_stored(out, patience)
-    else:
-        holding = _only_local(out, patience)
+    lock = _only_local(out, patience) if isinstance(out, Path) else _only_stored(out, patience)
     try:
-        with holding as hold:
+        with lock as hold:
             yield hold
     except KeyboardInterrupt:
         sys.stderr.write(
@@ -99,10 +91,8 @@ def only_driver(out: Place, patience_seconds: float | None = None) -> Iterator[H
 def _only_local(out: Path, patience: float) -> Iterator[Hold]:
     # The package filelock opens with O_TRUNC: a waiting process would erase the holder's name.
     path = out / LOCK
-    try:
+    with naming_file(path, "cannot be written"):
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
     try:
         deadline = time.monotonic() + patience
         while not _is_locked(path, handle):
@@ -146,15 +136,13 @@ def _take(out: StoredPlace, token: str, patience: float) -> StoredPlace:
     last: tuple[StoredPlace, bytes] | None = None
     lives = False
     while True:
-        try:
+        with naming_file(out, "cannot be locked"):
             number, holder = _holder(out)
             now = time.monotonic()
             if holder is None or holder[1] == _ENDED or (last == holder and now - since > _SILENCE):
                 sign = out / f"{LOCK}.d" / f"{number + 1:08d}"
                 if sign.store.create(sign.key, _sign(token, 0)):
                     return sign
-        except OSError as error:
-            raise OutputError(str(out), "cannot be locked", got=error.strerror) from None
         if last is not None and last != holder:
             lives, since = True, now
         last = holder
@@ -182,13 +170,10 @@ def _sign(token: str, number: int) -> bytes:
     return f"{_process()}, sign of life {number}\n{token}\n".encode()
 
 
-def _held(out: Place, holder: str | None) -> OutputError:
-    return OutputError(
-        str(out),
-        "another process works on this folder",
-        got=holder,
-        remedy="wait for its end, or end it",
-    )
+def _held(
+    out: Place, holder: str | None, what: str = "another process works on this folder"
+) -> OutputError:
+    return OutputError(str(out), what, got=holder, remedy="wait for its end, or end it")
 
 
 def _words(holder: tuple[StoredPlace, bytes] | None) -> str | None:
@@ -196,10 +181,7 @@ def _words(holder: tuple[StoredPlace, bytes] | None) -> str | None:
 
 
 def _is_locked(path: Path, handle: int) -> bool:
-    try:
+    with naming_file(path, "cannot be locked"), suppress(BlockingIOError):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise OutputError(str(path), "cannot be locked", got=error.strerror) from None
-    return True
+        return True
+    return False

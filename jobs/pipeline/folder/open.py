@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from das.errors import DasError, OutputError
 from jobs.pipeline.documents.summary import SUMMARY
 from jobs.pipeline.folder.draws import draws_journal
 from jobs.pipeline.folder.identity import Owner, claim_as
-from jobs.pipeline.folder.lock import LOCK, only_driver
+from jobs.pipeline.folder.lock import LOCK, Hold, only_driver
 from jobs.pipeline.folder.roots import make_roots
 from jobs.pipeline.folder.spending import Spending, refuse_older_account, refuse_spent_grants
 from jobs.pipeline.storage.layout import is_publishable
@@ -20,19 +19,6 @@ from jobs.pipeline.tasks.progress import Reporter
 _ANOTHER_LOG = "choose another place for the log"
 
 
-@dataclass(frozen=True)
-class OpenFolder:
-    """A run folder that this process has locked.
-
-    Attributes:
-      identity: Identity of the run.
-      refuse_overtaken: Raises OutputError once another driver has taken over.
-    """
-
-    identity: str
-    refuse_overtaken: Callable[[], None]
-
-
 @contextmanager
 def open_folder(
     owner: Owner,
@@ -40,7 +26,7 @@ def open_folder(
     reporter: Reporter,
     *,
     moved: bool = False,
-) -> Iterator[OpenFolder]:
+) -> Iterator[tuple[str, Hold]]:
     """Lock the folder of a run during the block, and log failures of the block.
 
     Args:
@@ -48,6 +34,9 @@ def open_folder(
       spendings: Returns what a run folder with a given identity spends.
       reporter: Receives progress messages.
       moved: Whether the user confirmed that this moved or copied folder continues the run.
+
+    Yields:
+      The identity of the run, and the lock.
 
     Raises:
       OutputError: The folder cannot be written, or belongs to another configuration or driver; or
@@ -66,7 +55,7 @@ def open_folder(
         spent = spendings(identity)
         refuse_older_account(spent, moved=moved)
         refuse_spent_grants(spent)
-        yield OpenFolder(identity, hold.refuse_overtaken)
+        yield identity, hold
 
 
 def refuse_misplaced_log(reporter: Reporter, out: Place, accounts: Iterable[Place] = ()) -> None:

@@ -77,7 +77,7 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
     release = product.release
     if output == release.manifest:
         return is_finalized(release)
-    if output.parent in (release.measurements("").parent, release.lazy_measurements("").parent):
+    if output.parent in (release.folder("measurements"), release.folder("lazy_measurements")):
         return output in recorded and is_published(output)
     if output == release.ledger:
         return is_begun(output)
@@ -86,10 +86,8 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
 
 def is_finalized(release: ReleaseLayout) -> bool:
     """Return whether the manifest of a product names exactly the existing datasets."""
-    if not release.manifest.is_file():
-        return False
     try:
-        return _names_all(release, read_manifest(release))
+        return release.manifest.is_file() and _names_all(release, read_manifest(release))
     except OutputError:
         return False  # a damaged manifest is written again
 
@@ -234,12 +232,12 @@ def _lost_counts(product: Product, there: Set[Place]) -> list[tuple[Place, Outpu
     """List missing counts from which existing counts or outputs were made."""
     datasets = _solved(product)
     made = [*datasets, *_outputs(product)]
-    lost = []
-    for index, dataset in enumerate(datasets):
-        if dataset not in there and there & {*made[index + 1 :]}:
-            remedy = "`das run` with the run folder makes it again"
-            lost.append((dataset, OutputError(str(dataset), "is missing", remedy=remedy)))
-    return lost
+    remedy = "`das run` with the run folder makes it again"
+    return [
+        (dataset, OutputError(str(dataset), "is missing", remedy=remedy))
+        for index, dataset in enumerate(datasets)
+        if dataset not in there and there & {*made[index + 1 :]}
+    ]
 
 
 def _solved(product: Product) -> list[Place]:
@@ -251,12 +249,9 @@ def _solved(product: Product) -> list[Place]:
 
 def _outputs(product: Product) -> list[Place]:
     """Return the datasets that are made from counts."""
-    release = product.release
-    made = (release.microdata, release.joined)
-    written = [folder / name for folder in made for name in MICRODATA]
-    plan = product.plan
+    release, plan = product.release, product.plan
     return [
-        *written,
+        *(folder / name for folder in (release.microdata, release.joined) for name in MICRODATA),
         *map(release.tables, plan.geolevels),
         *map(release.counts, plan.off_spine),
     ]
@@ -270,7 +265,7 @@ def _to_redo(product: Product, dataset: Place) -> tuple[Place, ...]:
     rebuilt, since the moves came after solving.
     """
     release = product.release
-    if dataset.parent in (release.measurements("").parent, release.lazy_measurements("").parent):
+    if dataset.parent in (release.folder("measurements"), release.folder("lazy_measurements")):
         return ()
     estimates = EstimateLayout.of(release)
     if dataset.parent == estimates.whole("").parent:
@@ -289,6 +284,6 @@ def _holds_moves(counts: Place) -> bool:
         return False
     try:
         dataset = Dataset.open(counts)
-        return bool(dataset.facts.get(HOLDS)) or bool(statistics_of(dataset).moved)
+        return bool(dataset.facts.get(HOLDS) or statistics_of(dataset).moved)
     except (OutputError, KeyError):
         return True  # unknown, so assume moves

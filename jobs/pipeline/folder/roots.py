@@ -14,7 +14,13 @@ from typing import Any
 
 from das.errors import OutputError
 from jobs.pipeline.folder.lock import LOCK
-from jobs.pipeline.storage.files import close_folder, create_file, json_text, read_json
+from jobs.pipeline.storage.files import (
+    close_folder,
+    create_file,
+    json_text,
+    naming_file,
+    read_json,
+)
 from jobs.pipeline.storage.layout import Roots
 from jobs.pipeline.storage.place import Place, StoredPlace, place_of, remove_tree
 from jobs.pipeline.storage.stores.store import probe
@@ -47,7 +53,11 @@ def make_folders(roots: Roots) -> None:
       OutputError: As for `make_roots`.
     """
     for place, owner in _roots(roots):
-        _own_folder(place, owner)
+        _make_folder(place)
+        _refuse_foreign(place, owner)
+        if isinstance(place, Path) and not os.access(place, os.W_OK):
+            raise OutputError(str(place), "cannot be written")
+        close_folder(place)
     _refuse_shared(roots)
 
 
@@ -83,35 +93,23 @@ def _probe(place: Place) -> None:
     try:
         probe(place.store, place.key)
     except OSError as error:
-        if error.errno != errno.ENOTSUP:  # ENOTSUP: the store lacks or ignores create-if-absent
-            raise OutputError(str(place), "cannot be created", got=error.strerror) from None
-        what = "lies in a store that is not safe for runs"
-        raise OutputError(str(place), what, got=error.strerror, remedy=_SAFE) from None
+        what, remedy = "cannot be created", None
+        if error.errno == errno.ENOTSUP:  # the store lacks or ignores create-if-absent
+            what, remedy = "lies in a store that is not safe for runs", _SAFE
+        raise OutputError(str(place), what, got=error.strerror, remedy=remedy) from None
 
 
 def _make_folder(place: Place) -> None:
-    try:
+    with naming_file(place, "cannot be created"):
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise OutputError(str(place), "cannot be created", got=error.strerror) from None
-
-
-def _own_folder(place: Place, owner: str) -> None:
-    _make_folder(place)
-    _refuse_foreign(place, owner)
-    if isinstance(place, Path) and not os.access(place, os.W_OK):
-        raise OutputError(str(place), "cannot be written")
-    close_folder(place)
 
 
 def _refuse_foreign(place: Place, owner: str) -> None:
     """Refuse a folder that is not empty and has no owner file."""
     # A killed start may leave a draft of the owner file, a lock and a probe.
     ours = (owner, f".{owner}.", LOCK, ".probe-")
-    try:
+    with naming_file(place, "cannot be created"):
         foreign = next((p for p in place.iterdir() if not p.name.startswith(ours)), None)
-    except OSError as error:
-        raise OutputError(str(place), "cannot be created", got=error.strerror) from None
     if foreign is not None and not (place / owner).exists():
         raise OutputError(
             str(place),
@@ -180,11 +178,14 @@ def claim_root(roots: Roots, run: str) -> None:
 
 def _refuse_shared(roots: Roots) -> None:
     """Refuse a confidential root that belongs to another run."""
-    owner, path = roots.confidential / OWNER, roots.out / "run.json"
-    if roots.are_apart and owner.exists():
-        run = read_json(path, "remove the folder").get("run") if path.exists() else None
-        if read_json(owner, "remove the folder").get("run") != run:
-            raise _shared(roots)
+    owner = roots.confidential / OWNER
+    if roots.are_apart and owner.exists() and _run_in(owner) != _run_in(roots.out / "run.json"):
+        raise _shared(roots)
+
+
+def _run_in(document: Place) -> object:
+    """Return the run that a document names; None if the document is absent."""
+    return read_json(document, "remove the folder").get("run") if document.exists() else None
 
 
 def _shared(roots: Roots) -> OutputError:
@@ -222,8 +223,5 @@ def refuse_other_root(roots: Roots, document: Mapping[str, Any]) -> None:
 
 def remove_root(roots: Roots, run: str) -> None:
     """Remove the confidential root of a run; a separate root only if it is marked with the run."""
-    owner = roots.confidential / OWNER
-    if roots.are_apart:
-        if not owner.exists() or read_json(owner, "remove the folder").get("run") != run:
-            return
-    remove_tree(roots.confidential)
+    if not roots.are_apart or _run_in(roots.confidential / OWNER) == run:
+        remove_tree(roots.confidential)

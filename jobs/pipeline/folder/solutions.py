@@ -57,8 +57,7 @@ def _settings(product: ProductConfig) -> dict[str, Any]:
         "solve": product.solve.model_dump(mode="json", exclude=unnamed),
         "output": product.output.model_dump(mode="json"),
     }
-    hashed: dict[str, Any] = as_hashed(Kind.CENSUS, settings, "products.*")
-    return hashed
+    return dict(as_hashed(Kind.CENSUS, settings, "products.*"))
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
@@ -103,18 +102,16 @@ def refuse_finalized(resolved: Resolved) -> None:
     Raises:
       OutputError: The release is finalized, with other settings.
     """
-    changed = other_settings(resolved)
-    if not changed:
-        return
-    name = "another name" if resolved.solution else "NAME"
-    raise OutputError(
-        str(resolved.release.root),
-        "is finalized, and was made with other settings",
-        got=changed,
-        want="the settings it was made with",
-        remedy=f"`das run {resolved.source} --only solve --solution {name}` keeps another solution "
-        "beside it",
-    )
+    if changed := other_settings(resolved):
+        name = "another name" if resolved.solution else "NAME"
+        raise OutputError(
+            str(resolved.release.root),
+            "is finalized, and was made with other settings",
+            got=changed,
+            want="the settings it was made with",
+            remedy=f"`das run {resolved.source} --only solve --solution {name}` keeps another "
+            "solution beside it",
+        )
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], under: str = "") -> list[str]:
@@ -159,11 +156,11 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
     counts = [release.counts(level) for level in reversed(levels)]
     microdata = {release.microdata / name: name for name in MICRODATA}
     joined = {release.joined / name: name for name in MICRODATA}
-    made, wanted = [*map(release.tables, levels), *joined], TablesWanted.of(product)
+    wanted = TablesWanted.of(product)
     tied = [*map(release.tied, plan.spine.levels)]
     solved = {facts["solve_digest"] for path in (*counts, *tied) for facts in _facts(path)}
     if solved - {plan.solve_digest} and not stays:
-        outdated = [*microdata, *made, *counts, *tied]
+        outdated = [*microdata, *map(release.tables, levels), *joined, *counts, *tied]
     else:
         outdated = [path for path, name in microdata.items() if name not in output.microdata]
         outdated += _other_joined(output.joined, joined)
@@ -175,11 +172,11 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
             # Releases finalized by older versions stay unchanged.
             if "format" in facts or not release.manifest.is_file()
         ]
-    unknown = without_estimates(plan, product.tabulated.values())
+    queries = product.tabulated.values()
+    unknown = without_estimates(plan, queries)
     for level in levels:
         path = EstimateLayout.of(release).tables(level)
-        names = (query.name for query in product.tabulated.values())
-        estimable = [name for name in names if level not in unknown.get(name, ())]
+        estimable = [query.name for query in queries if level not in unknown.get(query.name, ())]
         outdated += [
             path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != estimable
         ]
@@ -256,27 +253,23 @@ def begin_solution(resolved: Resolved) -> None:
             raise OutputError(
                 str(release.root), "is not measured", remedy="use `das run RUN --only measure`"
             )
-    folders = [(first.shared / "geography", resolved.release.root)]
-    for release, made in pairs:
-        folders += [(release.root / name, made.root) for name in _BEFORE_SOLVING]
+    folders = [(first.folder("geography"), resolved.release.root)]
+    for release, solution in pairs:
+        folders += [(release.root / name, solution.root) for name in _BEFORE_SOLVING]
     for folder, other in folders:
         for manifest in found_under(folder, MANIFEST):
-            below = names_below(manifest.parent, folder.parent)
-            _link_dataset(manifest.parent, other / str(below))
+            dataset = manifest.parent
+            made = other / str(names_below(dataset, folder.parent))
+            # The manifest comes last, so that an interrupted copy stays invisible.
+            for name in (*(part.file for part in Dataset.open(dataset).parts), MANIFEST):
+                _link(dataset / name, made / name)
     files = [(first.account, resolved.release.account)]
-    for release, made in pairs:
+    for release, solution in pairs:
         write_whole(release.ledger)
-        files += [(release.ledger, made.ledger), (release.planned, made.planned)]
+        files += [(release.ledger, solution.ledger), (release.planned, solution.planned)]
     for file, other in files:
         if file.exists():
             _link(file, other)
-
-
-def _link_dataset(dataset: Place, other: Place) -> None:
-    """Link a dataset, its manifest last, so that an interrupted copy stays invisible."""
-    opened = Dataset.open(dataset)
-    for name in (*(part.file for part in opened.parts), MANIFEST):
-        _link(dataset / name, other / name)
 
 
 def _link(file: Place, other: Place) -> None:

@@ -202,20 +202,18 @@ def lost_measurements(spending: Spending) -> list[tuple[Place, OutputError]]:
     """List the noisy answers of the ledger that are missing or changed, each with an error."""
     if not is_begun(spending.release.ledger):
         return []
+
+    def loss_of(recorded: tuple[Place, str]) -> OutputError | None:
+        dataset, digest = recorded
+        if not is_published(dataset):
+            return OutputError(str(dataset), "is missing")
+        if dataset_digest(dataset) == digest:
+            return None
+        return OutputError(str(dataset / MANIFEST), "is not the one that the ledger names")
+
     recorded = recorded_draws(spending.release)
-
-    def digest_of(dataset: Place) -> str | None:
-        return dataset_digest(dataset) if is_published(dataset) else None
-
-    lost = []
-    current = at_once(spending.release.root, digest_of, [*recorded])
-    for (dataset, digest), now in zip(recorded.items(), current, strict=True):
-        if now is None:
-            lost.append((dataset, OutputError(str(dataset), "is missing")))
-        elif now != digest:
-            what = "is not the one that the ledger names"
-            lost.append((dataset, OutputError(str(dataset / MANIFEST), what)))
-    return lost
+    losses = at_once(spending.release.root, loss_of, recorded.items())
+    return [(path, loss) for path, loss in zip(recorded, losses, strict=True) if loss is not None]
 
 
 def refuse_lost(spendings: Sequence[Spending]) -> None:
@@ -249,11 +247,10 @@ def spending_of(resolved: Resolved, product: Product, identity: str | None = Non
         identity = remembered_run(folder)
     parts = []
     for level in plan.levels:
-        name = level.name
-        parts.append(Part(name, release.measurements(name), (level.index, 0)))
+        parts.append(Part(level.name, release.measurements(level.name), (level.index, 0)))
         if level.on_demand:
-            lazily = release.lazy_measurements(name)
-            parts.append(Part(name, lazily, (level.index, 1), is_on_demand=True))
+            dataset = release.lazy_measurements(level.name)
+            parts.append(Part(level.name, dataset, (level.index, 1), is_on_demand=True))
     return Spending(
         reservation=reservation_of(resolved, product, identity),
         account=account_of(resolved.config) if plan.spends else None,

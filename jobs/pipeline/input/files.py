@@ -10,10 +10,11 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import IO, Literal, NoReturn
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -116,7 +117,16 @@ class Batch:
         return f"{self.chunk.path}, row {self.row_number(index)}"
 
     def row_number(self, index: int) -> int:
-        """Return the row number in the file of the row at `index`."""
+        """Return the number in the file, from 1, of a row of this batch.
+
+        In CSV it is the line number, so the header and empty lines count.
+
+        Args:
+          index: Position of the row in `table`, from 0.
+
+        Raises:
+          InputError: The CSV file has fewer rows than when the batch was read.
+        """
         chunk, before = self.chunk, self.offset + int(index)
         if chunk.kind == "parquet":
             return chunk.first_row + before
@@ -249,30 +259,47 @@ def header_of(file: Place, delimiter: str) -> tuple[str, ...]:
     return _csv_header(file, Table(file, (), delimiter))[0]
 
 
-def parquet_schema(file: Place) -> pa.Schema:
-    """Read names and types of the columns of a Parquet file.
-
-    Raises:
-      InputError: The file is not readable.
-    """
+@contextmanager
+def _opened_parquet(file: Place) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(open_input(file)) as parquet:
-            return parquet.schema_arrow
+            yield parquet
     except (OSError, pa.ArrowException) as error:
         raise InputError(
             str(file), "is not a readable Parquet file", got=type(error).__name__
         ) from None
 
 
+@contextmanager
+def opened_csv(file: Place) -> Iterator[IO[bytes]]:
+    """Open a CSV file.
+
+    Raises:
+      InputError: It cannot be read.
+    """
+    try:
+        with file.open("rb") as handle:
+            yield handle
+    except OSError as error:
+        raise InputError(str(file), "cannot be read", got=error.strerror) from None
+
+
+def parquet_schema(file: Place) -> pa.Schema:
+    """Read names and types of the columns of a Parquet file.
+
+    Raises:
+      InputError: The file is not readable.
+    """
+    with _opened_parquet(file) as parquet:
+        return parquet.schema_arrow
+
+
 def _csv_header(file: Place, table: Table) -> tuple[tuple[str, ...], int]:
     """Read the names of the columns, and the byte position of the next line."""
     where = f"{file}, row 1"
-    try:
-        with file.open("rb") as handle:
-            first = read_line(handle, where)
-            begin = handle.tell()
-    except OSError as error:
-        raise InputError(str(file), "cannot be read", got=error.strerror) from None
+    with opened_csv(file) as handle:
+        first = read_line(handle, where)
+        begin = handle.tell()
     first = first.removeprefix(_BYTE_ORDER_MARK)
     if not first:
         raise InputError(str(file), "is empty", want="a header line")
@@ -285,11 +312,7 @@ def _csv_header(file: Place, table: Table) -> tuple[tuple[str, ...], int]:
 
 
 def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return text.decode(errors="ignore").encode() == text
 
 
 def _check_columns(file: Place, present: Sequence[str], table: Table) -> None:
@@ -332,18 +355,10 @@ def _other_delimiter(line: str, table: Table) -> str | None:
 
 
 def _parquet_chunks(file: Place, table: Table) -> list[Chunk]:
-    try:
-        with pq.ParquetFile(open_input(file)) as parquet:
-            names = parquet.schema_arrow.names
-            groups = [
-                parquet.metadata.row_group(index).num_rows
-                for index in range(parquet.metadata.num_row_groups)
-            ]
-            stated = parquet.metadata.num_rows
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(
-            str(file), "is not a readable Parquet file", got=type(error).__name__
-        ) from None
+    with _opened_parquet(file) as parquet:
+        names, metadata = parquet.schema_arrow.names, parquet.metadata
+        groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        stated = metadata.num_rows
     if stated != sum(groups):
         raise InputError(str(file), "states another number of rows than its row groups have")
     _check_columns(file, names, table)
@@ -376,16 +391,13 @@ def _parquet_rows(chunk: Chunk, table: Table) -> Iterator[pa.Table]:
 def _csv_chunks(file: Place, table: Table) -> list[Chunk]:
     header, begin = _csv_header(file, table)
     _check_columns(file, header, table)
-    try:
-        with file.open("rb") as handle:
-            size = handle.seek(0, io.SEEK_END)
-            edges = [begin]
-            for edge in range(begin + CHUNK_BYTES, size, CHUNK_BYTES):
-                handle.seek(edge - 1)
-                read_line(handle, str(file))
-                edges.append(handle.tell())
-    except OSError as error:
-        raise InputError(str(file), "cannot be read", got=error.strerror) from None
+    with opened_csv(file) as handle:
+        size = handle.seek(0, io.SEEK_END)
+        edges = [begin]
+        for edge in range(begin + CHUNK_BYTES, size, CHUNK_BYTES):
+            handle.seek(edge - 1)
+            read_line(handle, str(file))
+            edges.append(handle.tell())
     edges = [*sorted(set(edges)), size]
     # A blank line of one column may be a row whose value is missing, so that none is passed over.
     return [

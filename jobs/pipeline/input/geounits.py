@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,33 +11,19 @@ import pyarrow.compute as pc
 from das.arrays import BoolArray, Geocodes, IntArray, ObjectArray
 from das.errors import InputError
 from geography.lattice import Lattice, Spine
-from jobs.pipeline.config.models.run import GeounitsFile
+from jobs.pipeline.config.models.data import BlockTableData, RecordsData
+from jobs.pipeline.config.models.kinds.kind import PublicTable
+from jobs.pipeline.config.models.products import AreasFile
+from jobs.pipeline.config.models.run import EntitiesFile, GeounitsFile
 from jobs.pipeline.config.models.values import GeocodeColumns, Quoting, names_of
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Batch, Table, read_table
-from jobs.pipeline.storage.place import Place
 
 _DELIMITER = "geography.geounits.delimiter"
 
 
-class GeocodedFile(Protocol):
-    """Keys of a run file about any file with a column of geocodes."""
-
-    @property
-    def path(self) -> Place:
-        """Return the path of the file."""
-
-    @property
-    def geocode(self) -> GeocodeColumns:
-        """Return the column of geocodes, or several columns."""
-
-    @property
-    def delimiter(self) -> str:
-        """Return the field separator of a CSV file."""
-
-    @property
-    def leading_zeros(self) -> str:
-        """Return `lost` if geocodes are numbers without leading zeros, else `kept`."""
+GeocodedFile = GeounitsFile | EntitiesFile | PublicTable | AreasFile | RecordsData | BlockTableData
+"""A file with a column of geocodes, or several columns that make them."""
 
 
 def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -53,21 +52,23 @@ def refuse(
     *,
     want: str | None = None,
     remedy: str | None = None,
-) -> NoReturn:
-    """Raise for the first faulty row of a file.
+) -> None:
+    """Refuse a batch with a fault: raise for the first faulty row of its file.
 
     The error does not state the number of faulty rows, which would be an exact count of records.
 
     Args:
-      batch: Rows with a fault; the file is read again up to the first.
+      batch: Rows of a file; with a fault, the file is read again up to the first.
       column: The column or columns, for the message.
       faults: Finds the faults of any batch of the file.
       want: What would be legal.
       remedy: What to do.
 
     Raises:
-      InputError: Always.
+      InputError: A row of the batch has a fault.
     """
+    if not any(mask.any() for _, mask in faults(batch)):
+        return
     path = batch.chunk.path
     for part in read_table(replace(batch.source, path=path)):
         found = [(int(np.argmax(mask)), what) for what, mask in faults(part) if mask.any()]
@@ -115,11 +116,9 @@ def _geocodes(batch: Batch, column: str, digits: int, of: str) -> pa.Array:
         def faults(part: Batch) -> list[Fault]:
             array = _geocode_texts(part, column, digits)
             missing = _mask(pc.equal(pc.fill_null(pc.binary_length(array), 0), 0))
-            wrong = _wrong_geocodes(array, digits) & ~missing
-            return [
-                ("geocode is missing", missing),
-                (f"geocode does not fit {of}", wrong),
-            ]
+            fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
+            wrong = ~_mask(pc.fill_null(fits, False)) & ~missing
+            return [("geocode is missing", missing), (f"geocode does not fit {of}", wrong)]
 
         shorter = _mask(pc.less(pc.fill_null(pc.binary_length(array), digits), digits)).any()
         refuse(
@@ -151,7 +150,7 @@ def _geocode_texts(batch: Batch, column: str, digits: int) -> pa.Array:
 
 
 def _with_zeros(array: pa.Array, digits: int) -> pa.Array:
-    """Pad texts that are numbers with leading zeros to `digits` digits."""
+    """Pad texts of digits only with leading zeros to `digits` digits; keep all other texts."""
     number = pc.match_substring_regex(array, "^[0-9]+$")
     return pc.if_else(number, pc.utf8_lpad(array, digits, "0"), array)
 
@@ -169,11 +168,6 @@ def _all_fit(array: pa.Array, digits: int) -> bool:
 
 
 _IS_ALPHANUMERIC = np.array([byte < 128 and chr(byte).isalnum() for byte in range(256)])
-
-
-def _wrong_geocodes(array: pa.Array, digits: int) -> BoolArray:
-    fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
-    return ~_mask(pc.fill_null(fits, False))
 
 
 def geocode_bytes(array: pa.Array, digits: int) -> Geocodes:
@@ -195,25 +189,20 @@ def counts(batch: Batch, column: str) -> IntArray:
     """
     array = _plain(batch.table.column(column))
     kind = array.type
-    if not (
-        pa.types.is_string(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-    ):
+    known = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    if not any(is_kind(kind) for is_kind in known):
         raise InputError(
             f"{batch.chunk.path}, column {column}",
             "does not hold counts",
             got=f"values of type {kind}",
             want="integers",
         )
-    if any(mask.any() for _, mask in _count_faults(array)):
-        refuse(
-            batch,
-            f"column {column}",
-            lambda part: _count_faults(_plain(part.table.column(column))),
-            want="a nonnegative integer",
-        )
+    refuse(
+        batch,
+        f"column {column}",
+        lambda part: _count_faults(_plain(part.table.column(column))),
+        want="a nonnegative integer",
+    )
     return np.asarray(array.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -374,11 +363,9 @@ def _number_texts(array: pa.Array) -> pa.Array:
 
 def _positions(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
     """Return int64[m], level positions; `_UNKNOWN` or `_MISSING` for other values."""
-    encoded = _one(batch.table.column(column))
-    if not pa.types.is_dictionary(encoded.type):
-        _check_codes(batch, column, encoded.type)
-        encoded = encoded.dictionary_encode(null_encoding="encode")
-    _check_codes(batch, column, encoded.type.value_type)
+    kind = batch.table.column(column).type
+    _check_codes(batch, column, kind.value_type if pa.types.is_dictionary(kind) else kind)
+    encoded = _encoded(batch, column)
     of_value = [
         legal.get(text or "", _UNKNOWN if text else _MISSING) for text in _texts(encoded.dictionary)
     ]

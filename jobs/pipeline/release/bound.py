@@ -71,7 +71,8 @@ class Released:
         by_census = np.argsort(census)
         spots = np.sort(by_census[np.searchsorted(census[by_census], codes)])
         counts = read_counts(release, self.geolevel, on_spine[spots], plan.schema.size)
-        answers = self.there.answer_at(counts, np.sort(self.answers))[:, _ranks(self.answers)]
+        answers = self.there.answer_at(counts, np.sort(self.answers))
+        answers = answers[:, np.argsort(np.argsort(self.answers))]
         by_census = np.argsort(census[spots])
         return answers[by_census[np.searchsorted(census[spots][by_census], codes)]]
 
@@ -94,13 +95,6 @@ class Released:
                     groups = groups_of(self.there, query)[self.answers]
                     found.setdefault(digits[level.name], []).append((query.name, groups))
         return found
-
-
-def _ranks(values: IntArray) -> IntArray:
-    """Return int64[m], the rank of each value; all values are distinct."""
-    out = np.empty(len(values), np.int64)
-    out[np.argsort(values)] = np.arange(len(values))
-    return out
 
 
 def bound_entries(stated: Sequence[KindConfig]) -> list[InvariantConfig]:
@@ -138,7 +132,7 @@ def open_released(plan: Plan, entry: InvariantConfig, config: ReleasedCounts) ->
         raise ConfigError(
             where,
             "has seeded noise, so its counts are not protected, and this run is for release",
-            remedy="make it again with noise of the operating system",
+            remedy="make the earlier release again with noise of the operating system",
         )
     digits = plan.census_digits[entry.geolevel]
     theirs = source.plan.census_digits
@@ -255,32 +249,6 @@ def check_geounits(released: Released, codes: Geocodes) -> None:
     )
 
 
-def refuse_impossible(
-    query: Query, possible: BoolArray, codes: ObjectArray, counts: IntArray, where: str
-) -> None:
-    """Refuse released persons in answers whose cells are all structural zeros of the run.
-
-    Args:
-      query: The query of the run, m answers.
-      possible: bool[m], answers of which some cell is no structural zero.
-      codes: object[G], geocodes.
-      counts: int64[G, m], counts of the release.
-      where: Place named in the error.
-
-    Raises:
-      InputError: The release has persons in such an answer.
-    """
-    wrong = (counts != 0) & ~possible
-    if wrong.any():
-        row, answer = np.argwhere(wrong)[0]
-        raise InputError(
-            f"{where}, {codes[row]}",
-            "the release has persons where all cells are structural zeros of this run",
-            got=query.labels()[answer],
-            remedy="state the same structural zeros when the release is made, or leave them out",
-        )
-
-
 def bound_parts(
     plan: Plan, stated: Sequence[KindConfig], release: ReleaseLayout, tasks: Tasks, level: Level
 ) -> list[tuple[str, PartFile]]:
@@ -327,14 +295,28 @@ def bound_parts(
 def _copy(
     release: ReleaseLayout, geolevel: str, released: Released, possible: BoolArray, batch: Batch
 ) -> PartFile:
-    """Write the counts of the pinned release in the geounits of a range."""
+    """Write the counts of the pinned release in the geounits of a range.
+
+    Raises:
+      InputError: The release has persons in an answer whose cells are all structural zeros of the
+        run; `possible` is false for such answers.
+    """
     query = released.query
     codes, census = read_both_geocodes(release, geolevel, batch.low, batch.high)
     writer, step = PartWriter(release.given(geolevel), ANSWERS), max(1, _NUMBERS // query.size)
     for start in range(0, len(codes), step):
         some = slice(start, start + step)
         counts = released.read(census[some])
-        refuse_impossible(query, possible, census[some], counts, geolevel)
+        wrong = (counts != 0) & ~possible
+        if wrong.any():
+            row, answer = np.argwhere(wrong)[0]
+            raise InputError(
+                f"{geolevel}, {census[some][row]}",
+                "the release has persons where all cells are structural zeros of this run",
+                got=query.labels()[answer],
+                remedy="state the same structural zeros when the release is made, or leave them "
+                "out",
+            )
         writer.write(answer_table(codes[some], query.name, counts))
     return writer.close()
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from das.arrays import FloatArray, Geocodes, IntArray, ObjectArray
 from das.histograms import Histograms
 from das.queries.query import Query
+from das.tree.coordinates import Coordinates
 from das.tree.passes import Moments
 from geography.lattice import ROOT_CODE
 from jobs.pipeline.plan import Plan
@@ -125,8 +126,7 @@ class CensusEstimates:
         Raises:
           OutputError: The release lacks a geounit, or cannot be read.
         """
-        areas = _areas_of(self.estimator, (self.query,), codes)
-        moments, coordinates = [*_moments(areas, self.geolevel, codes)], areas.coordinates
+        coordinates, moments = _estimate(self.estimator, (self.query,), self.geolevel, codes)
         values = [coordinates.answer(self.query, m.values) for m in moments]
         errors = [np.sqrt(coordinates.variances(self.query, m.matrices))[m.kind] for m in moments]
         return np.concatenate(values), np.concatenate(errors)
@@ -158,10 +158,10 @@ def publish_census_estimates(estimator: LevelEstimator, tasks: Tasks) -> None:
         writer = PartWriter(layout.tables(geolevel), schema)
         if not queries:
             return Descended(None, writer.close(), [], 0.0)
-        areas = _areas_of(estimator, queries, codes)
+        coordinates, moments = _estimate(estimator, queries, geolevel, codes)
         rows = [
-            estimate_rows(areas.coordinates, queries, codes[row : row + 1], moments, schema)
-            for row, moments in enumerate(_moments(areas, geolevel, codes))
+            estimate_rows(coordinates, queries, codes[row : row + 1], of_geounit, schema)
+            for row, of_geounit in enumerate(moments)
         ]
         tables = [pa.concat_tables(parts) for parts in zip(*rows, strict=True)]
         writer.write_apart(tables)
@@ -185,31 +185,27 @@ def _pieces(estimator: LevelEstimator, geolevel: str, most: int) -> Iterator[Pie
     return even_pieces(release, geolevel, max(1, min(most, fitting)))
 
 
-def _areas_of(
-    estimator: LevelEstimator, queries: tuple[Query, ...], codes: ObjectArray
-) -> AreaEstimator:
-    """Open an estimator of areas below the geocode prefixes that census and spine share."""
-    shared = estimator.plan.shared_digits
-    return AreaEstimator(estimator, queries, (codes[0][:shared], codes[-1][:shared]))
+def _estimate(
+    estimator: LevelEstimator, queries: tuple[Query, ...], geolevel: str, codes: ObjectArray
+) -> tuple[Coordinates, list[Moments]]:
+    """Estimate each census geounit from its leaves; `codes` are sorted.
 
+    Only leaves below the geocode prefixes that census and spine share are read.
 
-def _moments(areas: AreaEstimator, geolevel: str, codes: ObjectArray) -> Iterator[Moments]:
-    """Estimate each census geounit from its leaves; yields moments of one row."""
-    plan, release = areas.estimator.plan, areas.estimator.release
-    return map(areas.blocks, _leaves(plan, release, geolevel, codes, areas.within))
-
-
-def _leaves(
-    plan: Plan, release: ReleaseLayout, geolevel: str, codes: ObjectArray, within: tuple[str, str]
-) -> list[Geocodes]:
-    """List the spine geocodes of the leaves of each census geounit; `codes` are sorted."""
-    on_spine, census = read_both_geocodes(release, plan.leaf.name, within[0], within[1] + LAST)
+    Returns:
+      The coordinates of the queries, and moments of one row for each geounit.
+    """
+    plan = estimator.plan
+    low, high = (code[: plan.shared_digits] for code in (codes[0], codes[-1]))
+    areas = AreaEstimator(estimator, queries, (low, high))
+    on_spine, census = read_both_geocodes(estimator.release, plan.leaf.name, low, high + LAST)
     above = census.astype(f"S{plan.census_digits[geolevel]}")
     order = np.argsort(above, kind="stable")
     sorted_codes, sorted_above = on_spine[order].astype(np.bytes_), above[order]
     starts = np.searchsorted(sorted_above, codes.astype(np.bytes_))
     ends = np.searchsorted(sorted_above, codes.astype(np.bytes_), side="right")
-    return [sorted_codes[start:end] for start, end in zip(starts, ends, strict=True)]
+    moments = [areas.blocks(sorted_codes[s:e]) for s, e in zip(starts, ends, strict=True)]
+    return areas.coordinates, moments
 
 
 _LEAVES_AT_ONCE = 20_000  # leaves read at a time; default, not measured

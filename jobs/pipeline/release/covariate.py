@@ -155,7 +155,15 @@ def expected_totals(
         flat=seen.flat,
         totals=() if variance is None else _digits(variance.expected),
         variance=() if variance is None else _digits(variance.variance),
-        errors=() if risks is None else _errors(risks),
+        errors=()
+        if risks is None
+        else tuple(
+            EstimatedError(query=query, way=way, error=error, difference_error=spread)
+            for way in risks.sums
+            for query, error, spread in zip(
+                risks.names, _digits(risks.mean(way)), _digits(risks.error(way)), strict=True
+            )
+        ),
     )
 
 
@@ -166,16 +174,6 @@ def best_way(risks: SureEstimate) -> str:
     plain = risks.mean(PLAIN)[0]
     scores = {way: risks.score(way) for way in risks.sums if risks.mean(way)[0] < plain}
     return min({PLAIN: 1.0, **scores}.items(), key=lambda item: item[1])[0]
-
-
-def _errors(risks: SureEstimate) -> tuple[EstimatedError, ...]:
-    return tuple(
-        EstimatedError(query=query, way=way, error=error, difference_error=spread)
-        for way in risks.sums
-        for query, error, spread in zip(
-            risks.names, _digits(risks.mean(way)), _digits(risks.error(way)), strict=True
-        )
-    )
 
 
 def _digits(values: FloatArray) -> tuple[float, ...]:
@@ -213,16 +211,15 @@ def children_of(
         quarters.housing_units(counts).astype(np.float64),
         quarters.facilities(counts) > 0,
         np.repeat(np.arange(len(families)), sizes),
-        np.array([_persons(family) for family in families], np.float64),
+        np.array(
+            [family.parent.counts.sum() for family in families if family.parent is not None],
+            np.float64,
+        ),
     )
 
 
 def _rows(family: Family) -> IntArray:
     return np.arange(family.rows.start, family.rows.stop)
-
-
-def _persons(family: Family) -> int:
-    return 0 if family.parent is None else int(family.parent.counts.sum())
 
 
 def noisy_totals(
@@ -320,7 +317,21 @@ def with_expected(
     found, weights = answers(children, learned.variance, learned.covariate.variance_factor)
     noisy = targets.answers
     if way == COMPOSITION and learned.dispersion is not None:
-        noisy, weights = _estimated(plan, template, targets, families, (found, weights), learned)
+        kappa = 2 * learned.covariate.variance_factor
+        variance, weights = 1 / np.where(weights > 0, weights, 1.0), weights.copy()
+        noisy = [a if isinstance(a, DrawnAnswers) else a.astype(float) for a in noisy]
+        starts = np.concatenate(([0], np.cumsum([family.n_children for family in families])))
+        chain = chain_of(plan)
+        for number, of_cells in _composed(template, chain, targets, families, found):
+            children_rows = slice(int(starts[number]), int(starts[number + 1]))
+            cells = template.live_cells(families[number])
+            measured = targets.measured(families[number].rows)
+            estimate = posterior(of_cells, variance[children_rows], learned.dispersion, kappa)
+            for query, into in zip(targets.queries, noisy, strict=True):
+                present, group = template.groups.present(query, cells)
+                if not isinstance(into, DrawnAnswers):
+                    into[measured, present] = group_sums(estimate, group, len(present))
+            weights[children_rows] = 0.0
     rows = targets.row[np.concatenate([_rows(family) for family in families])]
     expected, precision = np.zeros((len(targets.weights[0]), 1)), np.zeros(len(targets.weights[0]))
     expected[rows, 0], precision[rows] = found.totals, weights
@@ -332,37 +343,6 @@ def with_expected(
         targets.pseudo_measurements,
     )
     return replace(piece, targets=more)
-
-
-def _estimated(
-    plan: Plan,
-    template: NodeTemplate,
-    targets: Targets,
-    families: Sequence[Family],
-    totals: tuple[Expected, FloatArray],
-    learned: Learned,
-) -> tuple[Sequence[FloatArray | DrawnAnswers], FloatArray]:
-    """Return answers of estimated cells, and weights of the remaining expected totals."""
-    found, precision = totals
-    dispersion, kappa = learned.dispersion, 2 * learned.covariate.variance_factor
-    if dispersion is None:
-        raise ValueError("no dispersion was learned")
-    variance = 1 / np.where(precision > 0, precision, 1.0)
-    left = precision.copy()
-    out = [a if isinstance(a, DrawnAnswers) else a.astype(float) for a in targets.answers]
-    starts = np.concatenate(([0], np.cumsum([family.n_children for family in families])))
-    composed = _composed(template, chain_of(plan), targets, families, found)
-    for number, of_cells in composed:
-        rows = slice(int(starts[number]), int(starts[number + 1]))
-        cells = template.live_cells(families[number])
-        measured = targets.measured(families[number].rows)
-        estimate = posterior(of_cells, variance[rows], dispersion, kappa)
-        for query, into in zip(targets.queries, out, strict=True):
-            present, group = template.groups.present(query, cells)
-            if not isinstance(into, DrawnAnswers):
-                into[measured, present] = group_sums(estimate, group, len(present))
-        left[rows] = 0.0
-    return out, left
 
 
 # --- the certificate -----------------------------------------------------------------------------

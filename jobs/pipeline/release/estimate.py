@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -123,7 +122,11 @@ class LevelEstimator:
         parents = level.rows(Batch(level.level.index, str(names[0]), str(names[-1]), 0))
         answers, has_type = level.answers(parents), level.has_type(parents.codes)
         evidence = range_evidence(self.plan, level.terms, parents, answers, has_type)
-        sums = _sum_leaves(below, children) if below.is_leaf else _sum_messages(below, children)
+        if below.is_leaf:
+            sums = _sum_leaves(below, children)
+        else:
+            finer = below.subtree(children)
+            sums = sum_below(finer, children.starts, children.is_only, below.terms)
         messages = pass_up(level.terms, evidence, sums, parents.is_only)
         dataset = self.layout.subtree(level.level.name)
         return write_moments(dataset, self.coordinates, parents.codes, messages)
@@ -153,12 +156,6 @@ class LevelEstimator:
         return float(above.facts.get("largest_estimate", math.inf))
 
 
-def _sum_messages(level: LevelReader, children: LevelRange) -> Moments:
-    """Sum messages over families above the leaves, with their precisions."""
-    messages = level.subtree(children)
-    return sum_below(messages, children.starts, children.is_only, level.terms)
-
-
 def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
     """Sum answers over the leaves of each family with equal types, then estimate from the sums."""
     sums, has_type, firsts, sizes = [], [], [], []
@@ -172,9 +169,9 @@ def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
         if types is not None:
             has_type.append(types[order[first]])
     rows = np.concatenate(firsts)
-    answers = RangeAnswers(
-        [np.concatenate(parts) for parts in zip(*(s.noisy for s in sums), strict=True)],
-        [np.concatenate(parts) for parts in zip(*(s.exact for s in sums), strict=True)],
+    noisy, exact = (
+        [np.concatenate(parts) for parts in zip(*of_pieces, strict=True)]
+        for of_pieces in zip(*sums, strict=True)
     )
     groups = LevelRange(
         level.level.index,
@@ -184,9 +181,8 @@ def _sum_leaves(level: LevelReader, children: LevelRange) -> Moments:
         np.zeros(len(rows), np.bool_),
         np.full(len(rows), level.level.name, object),
     )
-    evidence = range_evidence(
-        level.plan, level.terms, groups, answers, np.concatenate(has_type) if has_type else None
-    )
+    of_groups = np.concatenate(has_type) if has_type else None
+    evidence = range_evidence(level.plan, level.terms, groups, (noisy, exact), of_groups)
     measured = np.where(children.is_only[rows], 0, np.concatenate(sizes))
     return add_leaves(combine(level.terms, evidence, None), measured, groups.starts, level.terms)
 
@@ -320,8 +316,9 @@ def sum_answers(
         sums[has_answers] = family_sums(part if is_sorted else part[rows], starts)
         return sums
 
-    exact = [part[is_measured] for part in answers.exact]
-    return RangeAnswers([*map(add_up, answers.noisy)], [*map(add_up, exact)])
+    noisy, exact = answers
+    measured_exact = [part[is_measured] for part in exact]
+    return [*map(add_up, noisy)], [*map(add_up, measured_exact)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,15 +371,10 @@ class EstimateStage:
             self._publish(layout.whole(geolevel), whole, level, started)
         tables = [part.tables for part in parts]
         statistics = table_statistics(estimator.tables_at(level), parts)
-        self._publish(layout.tables(geolevel), tables, level, started, statistics)
+        self._publish(layout.tables(geolevel), tables, level, started, **statistics)
 
     def _publish(
-        self,
-        dataset: Place,
-        parts: Sequence[PartFile],
-        level: int,
-        started: float,
-        more: Mapping[str, Any] = MappingProxyType({}),
+        self, dataset: Place, parts: Sequence[PartFile], level: int, started: float, **more: object
     ) -> None:
         """Publish a dataset, with further facts."""
         estimator = self.estimator
@@ -612,21 +604,17 @@ class AreaEstimator:
         if level < estimator.leaf:
             most = max(1, min(_MOST_AT_ONCE, _WINDOW_NUMBERS // estimator.coordinates.size))
             row = self._window(level, spot // most * most, most).take(np.array([spot % most]))
-            return _alone(row)
-        family = np.flatnonzero(rows.parents == rows.parents[spot])
-        siblings = rows.slice(int(family[0]), int(family[-1]) + 1)
-        reader, terms = self._reader(level), self._terms(level)
-        estimates = reader.estimates(siblings, reader.above(siblings, terms), terms)
-        return _alone(estimates.take(np.array([spot - int(family[0])])))
+        else:
+            family = np.flatnonzero(rows.parents == rows.parents[spot])
+            siblings = rows.slice(int(family[0]), int(family[-1]) + 1)
+            reader, terms = self._reader(level), self._terms(level)
+            estimates = reader.estimates(siblings, reader.above(siblings, terms), terms)
+            row = estimates.take(np.array([spot - int(family[0])]))
+        matrices = tuple(part[row.kind] for part in row.matrices)
+        return Moments(row.values, matrices, np.zeros(1, np.int64))
 
     @lru_cache(maxsize=8)  # noqa: B019 - areas in the order of their geocodes share them
     def _window(self, level: int, start: int, size: int) -> Moments:
         """Read estimates of consecutive geounits above the leaves, from all answers."""
         codes = self.geounits(level).codes[start : start + size]
         return self._reader(level).whole(codes, self._terms(level))
-
-
-def _alone(row: Moments) -> Moments:
-    """Return a row of moments with the matrices of its kind only."""
-    matrices = tuple(part[row.kind] for part in row.matrices)
-    return Moments(row.values, matrices, np.zeros(1, np.int64))

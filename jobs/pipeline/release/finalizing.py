@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import math
 import platform
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -318,17 +318,14 @@ def software() -> Software:
         version = importlib.metadata.version("topdown-das")
     except importlib.metadata.PackageNotFoundError:
         version = "not installed"
+    libraries = {}
+    for name in _LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):  # a survey needs only some
+            libraries[name] = importlib.metadata.version(name)
     return Software(
         name="topdown-das",
         version=version,
         python=platform.python_version(),
-        libraries=dict(_installed()),
+        libraries=libraries,
         revision=revision(),
     )
-
-
-def _installed() -> Iterator[tuple[str, str]]:
-    """Yield name and version of each installed library; a survey needs only some."""
-    for name in _LIBRARIES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            yield name, importlib.metadata.version(name)

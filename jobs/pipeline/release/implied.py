@@ -1,4 +1,4 @@
-"""Compute the constraints that public counts and exact answers imply for every geounit.
+"""Copy public counts into the release, and compute the constraints that they imply.
 
 Capacities of leaves are summed from the geolevel of the facilities to the root, and bounds of
 linear rows likewise. Where constraints join products, the released counts of earlier products are
@@ -7,22 +7,25 @@ inputs, so this step waits until those are solved. It reads no confidential data
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from das.arrays import IntArray, ObjectArray
-from das.errors import OutputError
+from das.arrays import Geocodes, IntArray, ObjectArray
+from das.errors import InputError, OutputError
 from das.histograms import Histograms
 from invariants.between import Cap, CrossProductConstraints
+from invariants.constraint import Constraint
 from invariants.facilities import Facilities, binding_totals, groups_of
 from invariants.leaves import Leaves, LeavesTable, add_up, limit_totals
 from invariants.quarters import without_quarters
-from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.given import given_counts
-from jobs.pipeline.storage.answers import read_answers
+from jobs.pipeline.config.models.kinds.kind import KindConfig, PublicTable, Setting
+from jobs.pipeline.input.public_tables import read_public
+from jobs.pipeline.plan import Level, Plan, exact_query
+from jobs.pipeline.storage.answers import ANSWERS, answer_table, read_answers, read_available
 from jobs.pipeline.storage.columns import flattened, lengths, lists, ragged_lists, texts
 from jobs.pipeline.storage.dataset import (
     Dataset,
@@ -32,7 +35,12 @@ from jobs.pipeline.storage.dataset import (
     is_published,
     publish,
 )
-from jobs.pipeline.storage.geography import families, read_geography
+from jobs.pipeline.storage.geography import (
+    families,
+    read_both_geocodes,
+    read_geography,
+    read_public_geocodes,
+)
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place
@@ -49,6 +57,170 @@ _IMPLIED = pa.schema(
     ]
 )
 _QUARTERS = pa.field("quarters", pa.list_(pa.int64()))  # where living quarters are known
+
+_GEOUNITS = 50_000  # rows of a table written at once, for memory of the driver; not measured
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Public counts of some geounits.
+
+    Attributes:
+      name: Name of the counted quantity, as `Constraint.stored_as`.
+      codes: object[G] geocodes, sorted.
+      counts: int64[G, m].
+      is_whole: Whether every geounit gets a row; geounits without a count get 0.
+    """
+
+    name: str
+    codes: ObjectArray
+    counts: IntArray
+    is_whole: bool = False
+
+    def rows(self, known: ObjectArray) -> Iterator[tuple[ObjectArray, IntArray]]:
+        """Yield geocodes and counts of some geounits at a time, for writing.
+
+        Args:
+          known: All geounits of the geolevel, sorted.
+        """
+        codes = known if self.is_whole else self.codes
+        for start in range(0, len(codes), _GEOUNITS):
+            some = codes[start : start + _GEOUNITS]
+            counts = np.zeros((len(some), self.counts.shape[1]), np.int64)
+            counts[np.isin(some, self.codes)] = self.counts[np.isin(self.codes, some)]
+            yield some, counts
+
+
+def publish_given_counts(
+    plan: Plan,
+    stated: Sequence[KindConfig],
+    release: ReleaseLayout,
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
+    bound: Callable[[Level], Sequence[tuple[str, PartFile]]] = lambda _: (),
+) -> None:
+    """Copy published tables, exact answers of other products and counts of earlier releases.
+
+    Args:
+      plan: The plan.
+      stated: The section `invariants` of the configuration, paths absolute.
+      release: The release to write to.
+      products: Plan and release of products whose exact answers constrain this one.
+      bound: Writes the pinned counts of a geolevel, after the geolevel below is published.
+        Returns (name of query, part file) pairs.
+
+    Raises:
+      InputError: A table cannot be read, or has geounits that do not exist or appear twice.
+    """
+    for level in reversed(plan.levels):
+        if is_published(release.given(level.name)):
+            continue
+        entries = [entry for entry in stated if entry.stated_at == level.name]
+        given = [_given(plan, release, level, entry, products) for entry in entries]
+        tables = [counts for counts in given if counts is not None]
+        _publish(release, level.name, tables, bound(level))
+
+
+def _given(
+    plan: Plan,
+    release: ReleaseLayout,
+    level: Level,
+    entry: KindConfig,
+    products: Mapping[str, tuple[Plan, ReleaseLayout]],
+) -> Given | None:
+    """Read the public counts that an invariant of a geolevel names; None if it names none."""
+    table, exact = entry.public_table, entry.answers_of
+    if table is None and exact is None:
+        return None
+    plans = {name: other for name, (other, _) in products.items()}
+    setting = Setting(plan.schema, plan.spine.levels, partial(exact_query, plans))
+    (limit,) = entry.build(setting)
+    if exact is not None:
+        source, of_source = products[exact.product]
+        query = exact_query({exact.product: source}, exact.product, exact.query, level.name)
+        published = Dataset.open(of_source.invariants(level.name))
+        codes, answers = read_available(published, query.name, query.size)
+        counts = np.zeros((len(codes), len(limit.counted)), np.int64)
+        for column, label in enumerate(query.labels()):
+            if label in limit.counted:
+                counts[:, limit.counted.index(label)] = answers[:, column]
+    elif table is not None:
+        codes, counts = _read(table, limit.counted, plan, release, level)
+    limit.check_given(counts)
+    return Given(limit.stored_as, codes, counts, limit.is_whole)
+
+
+def _read(
+    table: PublicTable, labels: Sequence[str], plan: Plan, release: ReleaseLayout, level: Level
+) -> tuple[ObjectArray, IntArray]:
+    """Read geocodes and counts of a public table, which has census geocodes."""
+    codes, counts = read_public(table, labels, plan.census_digits[level.name])
+    if plan.census is None:
+        return codes, counts
+    on_spine, census = read_both_geocodes(release, level.name)
+    known = dict(zip(census, on_spine, strict=True))
+    codes = np.array([known.get(code, code) for code in codes], object)
+    order = np.argsort(codes)
+    return codes[order], counts[order]
+
+
+def refuse_strange(
+    where: str, codes: ObjectArray, known: ObjectArray | Geocodes, geolevel: str
+) -> None:
+    """Refuse public counts of geounits that the run lacks.
+
+    Args:
+      where: Source of the counts, for the error.
+      codes: object[G] geocodes with counts.
+      known: object[K] or bytes[K], all geounits of the geolevel.
+      geolevel: Name of the geolevel.
+
+    Raises:
+      InputError: A geounit is unknown.
+    """
+    strange = ~np.isin(codes.astype(np.bytes_), known.astype(np.bytes_))
+    if strange.any():
+        raise InputError(
+            where,
+            f"has geounits that do not exist ({int(strange.sum())} such)",
+            got=codes[strange][0],
+            want=f"geocodes of the geolevel {geolevel}",
+        )
+
+
+def _publish(
+    release: ReleaseLayout,
+    geolevel: str,
+    given: Sequence[Given],
+    bound: Sequence[tuple[str, PartFile]],
+) -> None:
+    """Publish the public counts of one geolevel, if there are some."""
+    dataset = release.given(geolevel)
+    if not given and not bound:
+        return
+    known = read_public_geocodes(release, geolevel)
+    parts = [part for _, part in bound]
+    for table in given:
+        refuse_strange(f"table of {table.name}", table.codes, known, geolevel)
+        writer = PartWriter(dataset, ANSWERS)
+        for codes, counts in table.rows(known):
+            writer.write(answer_table(codes, table.name, counts))
+        parts.append(writer.close())
+    names = dict.fromkeys([*(table.name for table in given), *(name for name, _ in bound)])
+    publish(dataset, parts, {"geolevel": geolevel, "queries": [*names]})
+
+
+def given_counts(
+    release: ReleaseLayout, limit: Constraint, codes: ObjectArray, batch: Batch
+) -> IntArray:
+    """Read int64[G, m], given counts of a limit in geounits of a range; 0 where none is given."""
+    size = len(limit.counted)
+    out = np.zeros((len(codes), size), np.int64)
+    if size:
+        dataset = Dataset.open(release.given(limit.geolevel))
+        given, counts = read_available(dataset, limit.stored_as, size, batch.low, batch.high)
+        keep = np.isin(given, codes)
+        out[np.searchsorted(codes.astype(np.str_), given[keep].astype(np.str_))] = counts[keep]
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,20 +298,130 @@ def other_counts(
     }
 
 
+@dataclass(frozen=True, eq=False)
+class _Geounits:
+    """Geounits of one geolevel whose constraints are implied by those of their children.
+
+    Attributes:
+      plan: The plan.
+      release: The release.
+      batch: The range of the geounits.
+      codes: object[G] geocodes, ascending.
+      below: Constraints of the children; None where the geolevel below has none.
+      owners: int64, position of the geounit of each child; without `below`, of each geounit.
+    """
+
+    plan: Plan
+    release: ReleaseLayout
+    batch: Batch
+    codes: ObjectArray
+    below: BatchLimits | None
+    owners: IntArray
+
+    @property
+    def level(self) -> Level:
+        """Return the geolevel."""
+        return self.plan.levels[self.batch.level]
+
+    def given(self, limit: Constraint) -> IntArray:
+        """Read int64[G, m], the given counts of a limit."""
+        return given_counts(self.release, limit, self.codes, self.batch)
+
+    def others(self, sizes: Mapping[str, int]) -> dict[str, Histograms]:
+        """Read the released counts of earlier products."""
+        return other_counts(self.release, sizes, self.level.name, self.codes)
+
+    def quarters(self) -> IntArray | None:
+        """Return int64[G, m], living quarters, given or summed from below; None if unknown."""
+        quarters = self.plan.limits.quarters_at(self.level.name)
+        if quarters is None:
+            return None
+        if self.level.name == quarters.geolevel:
+            return self.given(quarters)
+        counts = np.zeros((len(self.codes), len(quarters.kinds)), np.int64)
+        if self.below is not None and self.below.quarters is not None:
+            np.add.at(counts, self.owners, self.below.quarters)
+        return counts
+
+    def leaves(self, quarters: IntArray | None) -> LeavesTable | None:
+        """Return the capacity of the leaves below; None where no facilities are counted."""
+        bound, size = self.plan.limits.by_type, len(self.codes)
+        if bound is None or self.level.name not in bound.geolevels:
+            return None
+        if self.level.name == bound.geolevel:
+            if isinstance(bound, Facilities):
+                boxes = bound.boxes(self.given(bound))
+            else:
+                boxes = bound.boxes(self.others(bound.sizes), size)
+            if quarters is not None:
+                boxes = boxes.nobody_in(without_quarters(quarters))
+            return self._with_totals(bound, add_up(boxes, np.arange(size), size))
+        if self.below is None or self.below.leaves is None:
+            return None
+        finer = self.below.leaves
+        return self._with_totals(bound, add_up(finer.leaves, self.owners[finer.owners()], size))
+
+    def _with_totals(
+        self, bound: Facilities | CrossProductConstraints, leaves: LeavesTable
+    ) -> LeavesTable:
+        """Impose totals that are exact at this geolevel and at no finer one."""
+        size, geolevel = len(self.codes), self.level.name
+        query = binding_totals(bound.geolevel, self.plan.invariants, geolevel)
+        if query is None:
+            return leaves
+        published = Dataset.open(self.release.invariants(geolevel))
+        totals = read_answers(published, [query], self.codes)[0]
+        types = bound.query
+        if query.size > types.size or query.name == types.name:  # the types themselves are exact
+            exact = np.zeros((size, types.size), np.int64)
+            np.add.at(exact.T, groups_of(query, types), totals.T)
+            points = Leaves(exact, exact, exact.sum(1), exact.sum(1))
+            return add_up(points, np.arange(size), size)
+        return limit_totals(leaves, groups_of(types, query), totals)
+
+    def row_bounds(self) -> tuple[IntArray, IntArray]:
+        """Return int64[G, r] lower and upper bounds of the rows: stated, or summed from below.
+
+        Bounds from exact answers of another product are read at every geolevel.
+        """
+        rows, below, size = self.level.bounded_rows, self.below, len(self.codes)
+        finer: list[str] = []
+        if below is not None:
+            finer = [row.name for row in self.plan.levels[self.batch.level + 1].bounded_rows]
+        least, most = np.zeros((2, size, len(rows)), np.int64)
+        for index, row in enumerate(rows):
+            if row.cap is not None:
+                low, high = self._demanded(row.cap)
+            elif below is not None and row.name in finer:
+                column = finer.index(row.name)
+                low = -_added_up(-below.row_least[:, column], self.owners, size)
+                high = _added_up(below.row_most[:, column], self.owners, size)
+            else:
+                low, high = row.bounds(self.given(row))
+            least[:, index], most[:, index] = low, high
+        return least, most
+
+    def _demanded(self, cap: Cap) -> tuple[IntArray, IntArray]:
+        """Return int64[G] lower and upper bounds of a row from exact answers of another product."""
+        dataset = Dataset.open(self.release.product(cap.product).invariants(self.level.name))
+        answers = read_answers(dataset, [cap.query], self.codes)[0][:, list(cap.answers)].sum(1)
+        sizes = {name: len(part) for name, part in cap.others.parts.items()}
+        rest = answers - cap.others.answer(self.others(sizes), len(self.codes))
+        none = np.full(len(self.codes), NO_LIMIT)
+        return (-none, rest) if cap.is_most else (rest, none)
+
+
 def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batch) -> PartFile:
     """Write the implied constraints of one geolevel from a range of the geolevel below.
 
     The range is of the geolevel itself where the geolevel below has no constraints.
     """
-    geolevel = level.name
     read = read_geography(
         release, plan.levels[batch.level].name, batch.low, batch.high, ("geocode", "parent")
     )
-    codes = texts(read)
-    if batch.level == level.index:
-        below = None
-        owners = np.arange(len(codes))
-    else:
+    codes, below = texts(read), None
+    owners = np.arange(len(codes))
+    if batch.level != level.index:
         finer = plan.levels[batch.level]
         stored = Dataset.open(implied_limits(plan, release, finer.name))
         below = read_limits(plan, finer, stored, codes)
@@ -148,115 +430,19 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
         owners = np.repeat(np.arange(len(ranges)), [stop - start for start, stop in ranges])
         codes = parents[[start for start, _ in ranges]]
     covered = Batch(level.index, str(codes[0]), str(codes[-1]), len(codes))
-    quarters = _quarters(plan, release, below, owners, codes, covered)
-    bound, leaves = plan.limits.by_type, None
-    if bound is not None and geolevel in bound.geolevels:
-        if geolevel == bound.geolevel:
-            boxes = _boxes(bound, release, codes, covered)
-            if quarters is not None:
-                boxes = boxes.nobody_in(without_quarters(quarters))
-            leaves = add_up(boxes, np.arange(len(codes)), len(codes))
-        elif below is not None and below.leaves is not None:
-            rows = below.leaves
-            leaves = add_up(rows.leaves, owners[rows.owners()], len(codes))
-        if leaves is not None:
-            leaves = _with_totals(plan, release, bound, leaves, codes, covered)
-    least, most = _row_bounds(plan, release, below, owners, codes, covered)
+    geounits = _Geounits(plan, release, covered, codes, below, owners)
+    quarters = geounits.quarters()
+    leaves = geounits.leaves(quarters)
+    least, most = geounits.row_bounds()
     if quarters is not None:
         is_empty = without_quarters(quarters)
         least[is_empty], most[is_empty] = 0, 0
     table = _implied_table(codes, leaves, least, most)
     if quarters is not None:
         table = table.append_column(_QUARTERS, lists(quarters))
-    writer = PartWriter(implied_limits(plan, release, geolevel), table.schema)
+    writer = PartWriter(implied_limits(plan, release, level.name), table.schema)
     writer.write(table)
     return writer.close()
-
-
-def _boxes(
-    bound: Facilities | CrossProductConstraints,
-    release: ReleaseLayout,
-    codes: ObjectArray,
-    batch: Batch,
-) -> Leaves:
-    """Return the bounds by type of geounits of the geolevel at which bounds are stated."""
-    if isinstance(bound, Facilities):
-        return bound.boxes(given_counts(release, bound, codes, batch))
-    return bound.boxes(other_counts(release, bound.sizes, bound.geolevel, codes), len(codes))
-
-
-def _quarters(
-    plan: Plan,
-    release: ReleaseLayout,
-    below: BatchLimits | None,
-    owners: IntArray,
-    codes: ObjectArray,
-    batch: Batch,
-) -> IntArray | None:
-    """Return int64[G, m], living quarters, given or summed from below; None if unknown."""
-    geolevel = plan.levels[batch.level].name
-    quarters = plan.limits.quarters_at(geolevel)
-    if quarters is None:
-        return None
-    if geolevel == quarters.geolevel:
-        return given_counts(release, quarters, codes, batch)
-    counts = np.zeros((len(codes), len(quarters.kinds)), np.int64)
-    if below is not None and below.quarters is not None:
-        np.add.at(counts, owners, below.quarters)
-    return counts
-
-
-def _with_totals(
-    plan: Plan,
-    release: ReleaseLayout,
-    bound: Facilities | CrossProductConstraints,
-    leaves: LeavesTable,
-    codes: ObjectArray,
-    batch: Batch,
-) -> LeavesTable:
-    """Impose totals that are exact at this geolevel and at no finer one."""
-    geolevel = plan.levels[batch.level].name
-    query = binding_totals(bound.geolevel, plan.invariants, geolevel)
-    if query is None:
-        return leaves
-    totals = read_answers(Dataset.open(release.invariants(geolevel)), [query], codes)[0]
-    types = bound.query
-    if query.size > types.size or query.name == types.name:  # the types themselves are exact
-        exact = np.zeros((len(codes), types.size), np.int64)
-        np.add.at(exact.T, groups_of(query, types), totals.T)
-        points = Leaves(exact, exact, exact.sum(1), exact.sum(1))
-        return add_up(points, np.arange(len(codes)), len(codes))
-    return limit_totals(leaves, groups_of(types, query), totals)
-
-
-def _row_bounds(
-    plan: Plan,
-    release: ReleaseLayout,
-    below: BatchLimits | None,
-    owners: IntArray,
-    codes: ObjectArray,
-    batch: Batch,
-) -> tuple[IntArray, IntArray]:
-    """Return int64[G, r] lower and upper bounds of the rows: stated, or summed from below.
-
-    Bounds from exact answers of another product are read at every geolevel.
-    """
-    level = plan.levels[batch.level]
-    finer: list[str] = []
-    if below is not None:
-        finer = [row.name for row in plan.levels[batch.level + 1].bounded_rows]
-    least, most = np.zeros((2, len(codes), len(level.bounded_rows)), np.int64)
-    for index, row in enumerate(level.bounded_rows):
-        if row.cap is not None:
-            low, high = _demanded(row.cap, release, level.name, codes)
-        elif below is not None and row.name in finer:
-            column = finer.index(row.name)
-            low = -_added_up(-below.row_least[:, column], owners, len(codes))
-            high = _added_up(below.row_most[:, column], owners, len(codes))
-        else:
-            low, high = row.bounds(given_counts(release, row, codes, batch))
-        least[:, index], most[:, index] = low, high
-    return least, most
 
 
 def _added_up(most: IntArray, owners: IntArray, n_owners: int) -> IntArray:
@@ -265,18 +451,6 @@ def _added_up(most: IntArray, owners: IntArray, n_owners: int) -> IntArray:
     np.add.at(sums, owners, np.where(most == NO_LIMIT, 0, most))
     np.logical_or.at(is_open, owners, most == NO_LIMIT)
     return np.where(is_open, NO_LIMIT, sums)
-
-
-def _demanded(
-    cap: Cap, release: ReleaseLayout, geolevel: str, codes: ObjectArray
-) -> tuple[IntArray, IntArray]:
-    """Return int64[G] lower and upper bounds of a row from exact answers of another product."""
-    dataset = Dataset.open(release.product(cap.product).invariants(geolevel))
-    answers = read_answers(dataset, [cap.query], codes)[0][:, list(cap.answers)].sum(1)
-    sizes = {name: len(part) for name, part in cap.others.parts.items()}
-    taken = cap.others.answer(other_counts(release, sizes, geolevel, codes), len(codes))
-    none = np.full(len(codes), NO_LIMIT)
-    return (-none, answers - taken) if cap.is_most else (answers - taken, none)
 
 
 def read_limits(

@@ -320,23 +320,24 @@ class ClassTable:
         return cls(low.reshape(shape), high.reshape(shape), mark.reshape(shape))
 
     def at(
-        self, totals: IntArray, counts: IntArray, *, least: int | None
-    ) -> tuple[IntArray, IntArray, np.ndarray[tuple[int, int], np.dtype[np.int8]]]:
-        """Return the intervals of released answers.
+        self, query: Query, counts: Histograms
+    ) -> tuple[IntArray, IntArray, IntArray, np.ndarray[tuple[int, int], np.dtype[np.int8]]]:
+        """Return the intervals of the released answers to the query.
 
         Args:
-          totals: int64[G], released records of each geounit.
-          counts: int64[G, m], released answers.
-          least: Lower bound of every true answer; None if there is none.
+          query: The query.
+          counts: Released counts of G geounits.
 
         Returns:
-          int64[G, m] lower and upper ends, inclusive, and int8[G, m] marks.
+          int64[G, m] answers, lower and upper ends, inclusive, and int8[G, m] marks. Intervals of
+          a query without negative coefficients start at 0.
         """
-        place = bins_of(totals, SIZE_EDGES)[:, None], bins_of(counts, TRUE_EDGES)
-        lower, upper = counts + self.low[place], counts + self.high[place]
-        if least is not None:
-            lower, upper = np.maximum(lower, least), np.maximum(upper, least)
-        return lower, upper, self.mark[place]
+        answers = query.answer(counts)
+        place = bins_of(counts.totals(), SIZE_EDGES)[:, None], bins_of(answers, TRUE_EDGES)
+        lower, upper = answers + self.low[place], answers + self.high[place]
+        if all(factor.matrix.min() >= 0 for factor in query.factors):
+            lower, upper = np.maximum(lower, 0), np.maximum(upper, 0)
+        return answers, lower, upper, self.mark[place]
 
 
 def class_tables(document: Intervals) -> dict[tuple[str, str], ClassTable]:
@@ -351,13 +352,10 @@ def interval_rows(
     query: Query, table: ClassTable, geocodes: ObjectArray, counts: Histograms
 ) -> pa.Table:
     """Make rows of `TABLES` of one query in some geounits."""
-    answers = query.answer(counts)
-    signed = any(factor.matrix.min() < 0 for factor in query.factors)
-    lower, upper, mark = table.at(counts.totals(), answers, least=None if signed else 0)
     columns = [
         pa.array(geocodes, pa.string()),
         repeated(query.name, len(geocodes)),
-        *(lists(values) for values in (answers, lower, upper, mark)),
+        *(lists(values) for values in table.at(query, counts)),
     ]
     return pa.table(columns, schema=TABLES)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +23,11 @@ from invariants.quarters import without_quarters
 from jobs.pipeline.plan import Plan, plan_terms
 from jobs.pipeline.release.implied import BatchLimits, implied_limits, read_limits
 from jobs.pipeline.release.problems import Support
-from jobs.pipeline.release.support import read_support
 from jobs.pipeline.storage.answers import DrawnAnswers, answers_reader, read_answers, read_drawn
 from jobs.pipeline.storage.dataset import Dataset, RangeReader
 from jobs.pipeline.storage.estimates import read_moments
 from jobs.pipeline.storage.geography import read_geography
-from jobs.pipeline.storage.histograms import read_counts
+from jobs.pipeline.storage.histograms import read_counts, sparse_arrays
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Batch, cut_groups
@@ -65,32 +65,17 @@ class LevelRange:
 
     def slice(self, start: int, stop: int) -> LevelRange:
         """Return the rows start..stop-1."""
-        return LevelRange(
-            self.level,
-            self.codes[start:stop],
-            self.parents[start:stop],
-            self.n_children[start:stop],
-            self.is_only[start:stop],
-            self.chain_end[start:stop],
-        )
+        columns: list[Any] = [self.codes, self.parents, self.n_children, self.is_only]
+        columns.append(self.chain_end)
+        return LevelRange(self.level, *(column[start:stop] for column in columns))
 
     def pieces(self, most: int) -> list[tuple[int, int]]:
         """Cut rows into ranges of at most `most` geounits, or of one larger family."""
         return cut_groups(self.starts, len(self.codes), most)
 
 
-@dataclass(frozen=True, eq=False)
-class RangeAnswers:
-    """Noisy and exact answers of a range.
-
-    Attributes:
-      noisy: Per measured query, integers[G', m], for geounits that are not only children. The
-        dtype is the narrowest that fits, so sums need a wider one.
-      exact: Per invariant, int64[G, m].
-    """
-
-    noisy: list[IntArray]
-    exact: list[IntArray]
+# Noisy answers per measured query and exact ones per invariant; see `LevelReader.answers`.
+RangeAnswers = tuple[list[IntArray], list[IntArray]]
 
 
 class LevelReader:
@@ -141,11 +126,6 @@ class LevelReader:
         above = self.plan.levels[self.level.index - 1].name
         return read_counts(self.release, above, codes, self.plan.schema.size)
 
-    def support(self) -> Support | None:
-        """Read the possibly live cells of the root; None below the root, or without support."""
-        is_known = self.plan.support and not self.level.index
-        return read_support(self.plan, self.release) if is_known else None
-
     def limits(self, codes: ObjectArray) -> BatchLimits | None:
         """Read the implied constraints of exactly these geounits; None if there are none."""
         if not self.plan.limits.is_implied(self.level.name):
@@ -182,14 +162,19 @@ class LevelReader:
         return found
 
     def answers(self, rows: LevelRange) -> RangeAnswers:
-        """Read the noisy and exact answers behind estimates, for exactly these geounits."""
+        """Read the noisy and exact answers behind estimates, for exactly these geounits.
+
+        Returns:
+          Per measured query, integers[G', m], for geounits that are not only children; the dtype is
+          the narrowest that fits, so sums need a wider one. Per invariant, int64[G, m].
+        """
         exact: list[IntArray] = []
         if self.terms.exact:
             invariants = self._open(self.release.invariants(self.level.name))
             exact = read_answers(invariants, self.terms.exact, rows.codes)
         measured = self._open(self.release.measurements(self.level.name))
         codes = rows.codes[~rows.is_only]
-        return RangeAnswers(read_answers(measured, self.terms.measured, codes, narrow=True), exact)
+        return read_answers(measured, self.terms.measured, codes, narrow=True), exact
 
     def has_type(self, codes: ObjectArray) -> BoolArray | None:
         """Find the types of cells that can be positive in geounits, as is publicly known.
@@ -319,7 +304,7 @@ def range_evidence(
       answers: Their answers.
       has_type: bool[rows, t] from `LevelReader.has_type`.
     """
-    measured = ~rows.is_only
+    measured, (noisy_answers, exact) = ~rows.is_only, answers
     ends = rows.chain_end[measured]
     names = sorted(set(ends), key=plan.spine.levels.index)
     position = {name: index for index, name in enumerate(names)}
@@ -342,8 +327,25 @@ def range_evidence(
         kinds = Kinds(by_end[distinct[:, 0]], kind.reshape(-1), distinct[:, 1:] > 0, is_last)
     return gather_evidence(
         terms,
-        noisy=answers.noisy,
-        exact=[part[measured] for part in answers.exact],
+        noisy=noisy_answers,
+        exact=[part[measured] for part in exact],
         kinds=kinds,
         add_up=group_sums,
     )
+
+
+def read_support(plan: Plan, release: ReleaseLayout) -> Support:
+    """Read the published support of the root.
+
+    Raises:
+      OutputError: The support is not published.
+    """
+    dataset, query = Dataset.open(release.support(plan.levels[0].name)), plan.support[-1]
+    rows = [dataset.read(part.low, part.high) for part in dataset.parts if part.rows]
+    positions, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if rows:
+        _, _, positions, counts = sparse_arrays(rows[0])
+    cells = query.cells_of(positions)
+    if plan.limits.zeros is not None:
+        cells = cells[~plan.limits.zeros.holds(cells)]
+    return Support(cells, (query, counts[None]))

@@ -21,7 +21,7 @@ from das.errors import InfeasibleError, SchemaError, VerificationError
 from das.histograms import Histograms
 from geography.lattice import Spine
 from jobs.pipeline.documents.statistics import HOLDS, Move, statistics_of
-from jobs.pipeline.plan import Level, Plan
+from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.pieces import Piece
 from jobs.pipeline.release.problems import Family, NodeTemplate, node_problem
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, replace_published
@@ -43,20 +43,26 @@ Moves = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class MoveRules:
-    """Rules for the move of a parent, which must keep the constraints of coarser geolevels.
+class Contradicted:
+    """A family whose constraints contradict the counts of its parent, and how that may move.
 
     Attributes:
+      template: The node template of the geolevel of the children.
+      piece: The piece that contains the family.
+      family: The family.
       cells: int64[k], cells whose counts may change, sorted.
-      kept: Exact queries and linear rows whose values must stay.
+      kept: Exact queries and linear rows of coarser geolevels whose values must stay.
     """
 
+    template: NodeTemplate
+    piece: Piece
+    family: Family
     cells: IntArray
     kept: KeptSums
 
     @classmethod
-    def of(cls, plan: Plan, level: Level, family: Family) -> MoveRules:
-        """Make the rules for the parent of a family of a geolevel.
+    def of(cls, plan: Plan, template: NodeTemplate, piece: Piece, family: Family) -> Contradicted:
+        """Find what may move in the parent of a family.
 
         Cells without drawn on-demand answers stay empty. A linear row keeps its sum, unless the
         geolevel of the children states bounds for it.
@@ -64,6 +70,7 @@ class MoveRules:
         Raises:
           InfeasibleError: No count may change.
         """
+        level = template.level
         if level.on_demand and family.parent is not None:
             cells = family.parent.cells
             if not len(cells):
@@ -80,40 +87,24 @@ class MoveRules:
             for row in plan.limits.rows_at(above.name):
                 if row.is_exact or level.name not in row.geolevels:
                     rows[row.name] = row.coefficients[cells]
-        return cls(cells, KeptSums(tuple(partitions.values()), tuple(rows.values())))
-
-
-@dataclass(frozen=True, eq=False)
-class Contradicted:
-    """A family whose constraints contradict the counts of its parent.
-
-    Attributes:
-      template: The node template of the geolevel.
-      family: The family.
-      piece: The piece that contains the family.
-      rules: The rules for moving the parent.
-    """
-
-    template: NodeTemplate
-    family: Family
-    piece: Piece
-    rules: MoveRules
+        kept = KeptSums(tuple(partitions.values()), tuple(rows.values()))
+        return cls(template, piece, family, cells, kept)
 
     @property
     def before(self) -> IntArray:
-        """Return int64[k], counts of the parent in the k cells of the rules."""
-        return _counts_in(self.family.parent, self.rules.cells)
+        """Return int64[k], counts of the parent in `cells`."""
+        return _counts_in(self.family.parent, self.cells)
 
     def with_parent(self, counts: IntArray) -> Family:
-        """Return the family with other counts of the parent, int64[k] in the cells of the rules."""
+        """Return the family with other counts of the parent, int64[k] in `cells`."""
         live = np.flatnonzero(counts)
-        cells = self.rules.cells[live]
+        cells = self.cells[live]
         offsets = np.array([0, len(cells)])
         parent = Histograms(self.template.n_cells, offsets, cells, counts[live])
         return replace(self.family, parent=parent)
 
     def problem(self, live: IntArray) -> NodeProblem:
-        """Make the node problem in which only some cells of the rules may have persons.
+        """Make the node problem in which only some of `cells` may have persons.
 
         It depends on which counts of the parent are positive, not on their values.
         """
@@ -126,9 +117,9 @@ class Contradicted:
 def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings) -> Family:
     """Move the parent of a family to counts that its children can sum to.
 
-    EXACT takes the nearest parent in L1. PENALTY takes the sum of the children that fit their noisy
-    answers best, with a penalty on moved persons (`solvers.objectives.penalty`), after rounding. It
-    moves only cells in which the old or the nearest parent has persons.
+    EXACT takes the nearest such counts in L1. PENALTY fits the children to their noisy answers,
+    with a penalty on moved persons (`solvers.objectives.penalty`), rounds the children, and takes
+    their sum. PENALTY moves only cells in which the old or the nearest parent has persons.
 
     Args:
       node: The family, which has a parent.
@@ -136,20 +127,14 @@ def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings)
       settings: Solver settings; the method is always least squares.
 
     Raises:
-      InfeasibleError: No parent that keeps the rules has such children.
+      InfeasibleError: No parent that keeps `node.kept` has such children.
       SolverError: A solver did not finish.
     """
-    nearest = _nearest_counts(node, settings)
+    everywhere = node.problem(np.arange(len(node.cells)))
+    nearest = nearest_parent(everywhere, node.before, node.kept, mixed_integer(settings.integers))
     if failsafe is Failsafe.PENALTY:
         return node.with_parent(_fitted_counts(node, nearest, settings))
     return node.with_parent(nearest)
-
-
-def _nearest_counts(node: Contradicted, settings: NodeSettings) -> IntArray:
-    """Return int64[k], the nearest counts of the parent in L1 that children can sum to."""
-    problem = node.problem(np.arange(len(node.rules.cells)))
-    solve = mixed_integer(settings.integers)
-    return nearest_parent(problem, node.before, node.rules.kept, solve)
 
 
 def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings) -> IntArray:
@@ -161,7 +146,7 @@ def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings
         which empty cells of the parent it needs.
       settings: Solver settings.
     """
-    before, rules = node.before, node.rules.kept
+    before, rules = node.before, node.kept
     live = np.flatnonzero((before > 0) | (nearest > 0))
     problem = node.problem(live)
     kept = KeptSums(
@@ -183,7 +168,7 @@ def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings
 
 def move_of(node: Contradicted, after: Family, failsafe: Failsafe) -> Move:
     """Return the changes of the parent of a family."""
-    cells = node.rules.cells
+    cells = node.cells
     changes = _counts_in(after.parent, cells) - node.before
     changed = np.flatnonzero(changes)
     return Move(

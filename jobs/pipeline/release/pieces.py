@@ -29,7 +29,7 @@ from invariants.between import weighted_sums
 from invariants.quarters import without_quarters
 from jobs.pipeline.plan import Hint, Level, Plan
 from jobs.pipeline.release.estimate import subtree_estimates
-from jobs.pipeline.release.level import LevelRange, LevelReader
+from jobs.pipeline.release.level import LevelRange, LevelReader, read_support
 from jobs.pipeline.release.problems import (
     BatchConstraints,
     CellEstimates,
@@ -82,7 +82,8 @@ def read_pieces(
     """
     level, rows = reader.level, reader.rows(batch)
     hints = hint_readers(reader)
-    support = reader.support() if with_on_demand else None
+    has_support = with_on_demand and reader.plan.support and not level.index
+    support = read_support(reader.plan, reader.release) if has_support else None
     names, edges = rows.parents[rows.starts], np.append(rows.starts, len(rows.codes))
     parents = reader.parents(names) if level.index else None
     live = 0 if parents is None else np.diff(parents.offsets)

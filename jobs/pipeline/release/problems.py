@@ -43,6 +43,7 @@ from solvers.problem import (
     RoundingQuery,
     RowsTerm,
     Term,
+    is_constant,
 )
 
 # Cells of a schema up to which the answer of each cell is cached, at 8 bytes per cell and query.
@@ -122,8 +123,7 @@ class PseudoMeasurement:
 
     def take(self, measured: IntArray) -> PseudoMeasurement:
         """Return the pseudo-measurement of some of the geounits."""
-        answers, weights = self.answers[measured], self.weights[measured]
-        return replace(self, answers=answers, weights=weights)
+        return replace(self, answers=self.answers[measured], weights=self.weights[measured])
 
     def of_family(self, parent: IntArray, cells: IntArray, rows: slice) -> FloatArray:
         """Return float64[C], inverse variances of children, including the variance of the units.
@@ -306,14 +306,23 @@ def node_problem(
     """
     cells, rows, groups = template.live_cells(family), family.rows, template.groups
     measured = targets.measured(rows)
-    terms = [
-        _term(groups, query, cells, answers, measured, weights[measured])
-        for query, answers, weights in targets.each()
-    ]
-    exact = []
-    for query, answers in zip(template.level.kept, constraints.exact, strict=True):
+    terms: list[Term] = []
+    for query, answers, of_measured in targets.each():
+        weights = of_measured[measured]
+        if not (query.is_partition or isinstance(answers, DrawnAnswers)):
+            adjoint = query.adjoint(answers[measured].astype(np.float64), cells)
+            terms.append(KroneckerTerm(query, cells, adjoint, weights))
+            continue
         present, group = groups.present(query, cells)
-        exact.append(ExactTerm(group, answers[rows][:, present], query))
+        if isinstance(answers, DrawnAnswers):
+            terms.append(LeastSquaresTerm(group, answers.of(measured, present), weights))
+        else:
+            numbers = answers[measured][:, present].astype(np.float64)
+            terms.append(LeastSquaresTerm(group, numbers, weights, query))
+    exact = []
+    for query, published in zip(template.level.kept, constraints.exact, strict=True):
+        present, group = groups.present(query, cells)
+        exact.append(ExactTerm(group, published[rows][:, present], query))
     if family.support is not None and family.support.known is not None:
         query, counts = family.support.known
         exact.append(ExactTerm(groups.present(query, cells)[1], counts, query))
@@ -412,40 +421,13 @@ def _pseudo_measurement_terms(
     found: list[Term] = []
     for weighted in targets.pseudo_measurements:
         row, weights = weighted.coefficients[cells], weighted.weights[measured]
-        if not weights.any() or any(_is_fixed_by(term.groups, row) for term in exact):
+        if not weights.any() or any(is_constant(row, term.groups) for term in exact):
             continue
         if family.parent is not None:
             weights = weighted.of_family(family.parent.counts, cells, measured)
         adjoint = weighted.answers[measured][:, None] * row
         found.append(GeneralTerm(np.outer(row, row), adjoint, weights))
     return found
-
-
-def _is_fixed_by(groups: IntArray, row: FloatArray) -> bool:
-    """Return whether a weighted sum is a combination of the sums over groups."""
-    first = np.zeros(int(groups.max(initial=-1)) + 1)
-    first[groups] = row
-    return np.array_equal(first[groups], row)
-
-
-def _term(
-    groups: CellGroups,
-    query: Query,
-    cells: IntArray,
-    answers: FloatArray | IntArray | DrawnAnswers,
-    measured: slice,
-    weights: FloatArray,
-) -> Term:
-    """Make the least-squares term of one query in the live cells of some children."""
-    if isinstance(answers, DrawnAnswers):
-        present, group = groups.present(query, cells)
-        return LeastSquaresTerm(group, answers.of(measured, present), weights)
-    if not query.is_partition:
-        numbers = answers[measured].astype(np.float64)
-        return KroneckerTerm(query, cells, query.adjoint(numbers, cells), weights)
-    present, group = groups.present(query, cells)
-    numbers = answers[measured][:, present].astype(np.float64)
-    return LeastSquaresTerm(group, numbers, weights, query)
 
 
 # --- families that are solved by compiled loops --------------------------------------------------
@@ -608,13 +590,11 @@ def learn_priors(parts: Sequence[Tallies]) -> Priors:
     """Learn the prior of counts from the tallies of all tasks, by variance of the noise."""
     variances = {variance for tallies in parts for variance in tallies}
     return {
-        variance: learn_prior(merge(_of_variance(parts, variance)), variance)
+        variance: learn_prior(
+            merge(tallies[variance] for tallies in parts if variance in tallies), variance
+        )
         for variance in variances
     }
-
-
-def _of_variance(parts: Sequence[Tallies], variance: float) -> Iterator[Tally]:
-    return (tallies[variance] for tallies in parts if variance in tallies)
 
 
 def fit_to_posterior(

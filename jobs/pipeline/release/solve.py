@@ -47,7 +47,7 @@ from jobs.pipeline.release.covariate import (
     with_expected,
 )
 from jobs.pipeline.release.level import LevelReader
-from jobs.pipeline.release.moves import Contradicted, MoveRules, carry_up, move_of, moved_family
+from jobs.pipeline.release.moves import Contradicted, carry_up, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
 from jobs.pipeline.release.problems import (
     ChildCounts,
@@ -66,14 +66,13 @@ from jobs.pipeline.release.problems import (
     questions_of,
     tally_children,
 )
-from jobs.pipeline.release.support import live_answers
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 from solvers.choices import Failsafe, IntegerSolver, LeastSquaresSolver, Method
-from solvers.families.solve import FamilySettings, PackedFamilies, SolvedFamily
+from solvers.families.solve import FamilySettings, PackedFamilies
 from solvers.least_squares.machine_code import load_kernels
 from solvers.node import NodeSettings, NodeSolution, solve_node
 from solvers.problem import NodeProblem
@@ -174,7 +173,12 @@ def _support_of(reader: LevelReader, batch: Batch) -> PartFile:
     for query in plan.support:
         if known is not None:
             positions = of_answers(known[0], query).cells_of(positions)
-        positions, cells = live_answers(query, positions, plan.limits.zeros)
+        zeros = plan.limits.zeros
+        if zeros is None:
+            cells = query.first_cells(positions)
+        else:  # one possible cell of each answer; -1 for answers of structural zeros only
+            cells = zeros.first_outside(query, positions)
+            positions, cells = positions[cells >= 0], cells[cells >= 0]
         if not len(positions):  # the population is empty
             known = query, np.zeros((1, 0), np.int64)
             continue
@@ -187,8 +191,8 @@ def _support_of(reader: LevelReader, batch: Batch) -> PartFile:
     if known is None:
         raise ValueError("a support has queries")
     writer = PartWriter(reader.release.support(reader.level.name), SPARSE_SCHEMA)
-    found = Histograms(known[0].size, np.array([0, len(positions)]), positions, known[1][0])
-    writer.write(sparse_table(piece.codes, found))
+    counted = Histograms(known[0].size, np.array([0, len(positions)]), positions, known[1][0])
+    writer.write(sparse_table(piece.codes, counted))
     return writer.close()
 
 
@@ -326,23 +330,24 @@ def solve_piece(
     Raises:
       As `solve_family`.
     """
-    packed = None
-    if solving.questions and piece.families:
-        packed = pack_families(solving.questions, solving.template, piece.families, piece.targets)
+    packed, families = None, piece.families
+    if solving.questions and families:
+        packed = pack_families(solving.questions, solving.template, families, piece.targets)
     run: list[SolveStatistics] = []
-    for number, family in enumerate(piece.families):
-        solved = solve_packed(packed, number, family) if packed else None
+    for number, family in enumerate((*families, None)):  # None ends the last run
+        solved = solve_packed(packed, number, family) if packed and family else None
         if solved:
             run.append(solved)
             continue
         if packed and run:
-            yield *_counts_of_run(solving, piece, packed, slice(number - len(run), number)), run
+            first = number - len(run)
+            rows = slice(families[first].rows.start, families[number - 1].rows.stop)
+            counts = Histograms(solving.template.n_cells, *packed.histograms(first, number))
+            yield rows, counts, run
             run = []
-        counts, statistics = solve_family(solving, piece, family)
-        yield family.rows, counts, [statistics]
-    if packed and run:
-        last = len(piece.families)
-        yield *_counts_of_run(solving, piece, packed, slice(last - len(run), last)), run
+        if family:
+            counts, statistics = solve_family(solving, piece, family)
+            yield family.rows, counts, [statistics]
 
 
 def solve_packed(packed: PackedFamilies, number: int, family: Family) -> SolveStatistics | None:
@@ -356,17 +361,14 @@ def solve_packed(packed: PackedFamilies, number: int, family: Family) -> SolveSt
     solved = packed.solve(number)
     if solved is None:
         return None
-    return of_packed(family.geocode, solved, seconds=time.process_time() - started)
-
-
-def _counts_of_run(
-    solving: LevelSolving, piece: Piece, packed: PackedFamilies, run: slice
-) -> tuple[slice, Histograms]:
-    """Return rows and counts of the children of consecutive families solved packed."""
-    ends, cells, counts = packed.histograms(run.start, run.stop)
-    families = piece.families
-    rows = slice(families[run.start].rows.start, families[run.stop - 1].rows.stop)
-    return rows, Histograms(solving.template.n_cells, ends, cells, counts)
+    return _solved(
+        family.geocode,
+        solved.live,
+        time.process_time() - started,
+        solved.residual,
+        variables=solved.variables,
+        newton_steps=solved.newton_steps,
+    )
 
 
 def solve_family(
@@ -399,8 +401,7 @@ def solve_family(
         if family.parent is None or failsafe is Failsafe.NONE:
             raise
         started = time.process_time()
-        rules = MoveRules.of(solving.plan, solving.template.level, family)
-        node = Contradicted(solving.template, family, piece, rules)
+        node = Contradicted.of(solving.plan, solving.template, piece, family)
         family = moved_family(node, failsafe, solving.settings)
         moved = (move_of(node, family, failsafe),)
         solution = solve_node(_problem(solving, piece, family), solving.settings)
@@ -474,31 +475,30 @@ def of_node(
       moved: Moves of the failsafe.
     """
     estimate = solution.estimate
-    residual = estimate.certificate.residual
-    return _statistics(
+    return _solved(
+        geocode,
         live,
-        nodes=1,
+        seconds,
+        estimate.certificate.residual,
         variables=solution.counts.size,
-        seconds=seconds,
-        max_residual=residual,
         iterations=estimate.iterations,
         newton_steps=estimate.newton_steps,
         widened=int(bool(solution.rounding.widened)),
-        worst_nodes=(SlowNode(geocode=geocode, residual=residual, seconds=seconds),),
         moved=moved,
     )
 
 
-def of_packed(geocode: str, solved: SolvedFamily, *, seconds: float) -> SolveStatistics:
-    """Make the statistics of one family solved by compiled loops."""
+def _solved(
+    geocode: str,
+    live: int,
+    seconds: float,
+    residual: float,
+    **more: Any,  # noqa: ANN401 - as the document has it
+) -> SolveStatistics:
+    """Make the statistics of one solved parent; `more` are further fields."""
+    node = SlowNode(geocode=geocode, residual=residual, seconds=seconds)
     return _statistics(
-        solved.live,
-        nodes=1,
-        variables=solved.variables,
-        seconds=seconds,
-        max_residual=solved.residual,
-        newton_steps=solved.newton_steps,
-        worst_nodes=(SlowNode(geocode=geocode, residual=solved.residual, seconds=seconds),),
+        live, nodes=1, seconds=seconds, max_residual=residual, worst_nodes=(node,), **more
     )
 
 

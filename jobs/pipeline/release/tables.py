@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from das.arrays import FloatArray, IntArray, ObjectArray
+from das.arrays import FloatArray, ObjectArray
 from das.errors import OutputError
 from das.histograms import Histograms
 from das.queries.query import Query, terms_of
@@ -227,9 +227,21 @@ class GeolevelTable:
             columns[f"{term} (attribute)" if term in known else term] = label
         columns["count"] = pa.array(answers.ravel(), pa.int64())
         if self.intervals is not None:
-            columns |= self._of_counts(self.intervals, some.counts, answers)
+            _, lower, upper, mark = self.intervals.at(self.query, some.counts)
+            marks = pa.array(mark.ravel().astype(np.int32))
+            columns["count_lower"] = pa.array(lower.ravel(), pa.int64())
+            columns["count_upper"] = pa.array(upper.ravel(), pa.int64())
+            columns["count_coverage"] = pa.DictionaryArray.from_arrays(
+                marks, pa.array(MARKS, pa.string())
+            )
         if self.estimates is not None:
-            columns |= _of_estimates(self.estimates, some.codes, self.confidence)
+            values, errors = self.estimates.read(some.codes)
+            factor = normal_factor(self.confidence or self.estimates.confidence)
+            ends = central_intervals(values, errors, factor)
+            for name, column in zip(
+                _NUMBERS[-4:], (values, errors, ends.lower, ends.upper), strict=True
+            ):  # adding 0.0 turns -0.0 into 0.0, which is written without a sign
+                columns[name] = pa.array(np.round(column, _DECIMALS).ravel() + 0.0)
         return pa.table(columns)
 
     def _labels(self, geounits: int) -> Iterator[tuple[str, pa.DictionaryArray]]:
@@ -244,37 +256,11 @@ class GeolevelTable:
             which = pa.array(np.tile(level, geounits))
             yield term, pa.DictionaryArray.from_arrays(which, labels)
 
-    def _of_counts(
-        self, intervals: ClassTable, counts: Histograms, answers: IntArray
-    ) -> dict[str, pa.Array]:
-        signed = any(factor.matrix.min() < 0 for factor in self.query.factors)
-        lower, upper, mark = intervals.at(counts.totals(), answers, least=None if signed else 0)
-        marks = pa.array(mark.ravel().astype(np.int32))
-        return {
-            "count_lower": pa.array(lower.ravel(), pa.int64()),
-            "count_upper": pa.array(upper.ravel(), pa.int64()),
-            "count_coverage": pa.DictionaryArray.from_arrays(marks, pa.array(MARKS, pa.string())),
-        }
-
 
 _NUMBERS = (
     *("count", "count_lower", "count_upper", "count_coverage"),
     *("estimate", "standard_error", "estimate_lower", "estimate_upper"),
 )
-
-
-def _of_estimates(
-    estimates: Estimates, codes: ObjectArray, confidence: float | None
-) -> dict[str, pa.Array]:
-    values, errors = estimates.read(codes)
-    factor = normal_factor(confidence or estimates.confidence)
-    found = central_intervals(values, errors, factor)
-    columns = (values, errors, found.lower, found.upper)
-    return {
-        # Adding 0.0 turns -0.0 into 0.0, which is written without a sign.
-        name: pa.array(np.round(column, _DECIMALS).ravel() + 0.0)
-        for name, column in zip(_NUMBERS[-4:], columns, strict=True)
-    }
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -287,13 +273,16 @@ def write_rows(
     title: str = "",
     spooled: bool = False,
 ) -> dict[str, PartFile]:
-    """Write rows as one part file per format in one pass; holds few rows at a time.
+    """Write tables one after another to one part file per format.
+
+    The tables are consumed once, so few rows are held at a time.
 
     Args:
       tables: At least one table, all with the same columns.
       folders: Target folders by format: `csv`, `parquet` or `xlsx`.
       title: Title of the sheets of a workbook.
-      spooled: Passed to `PartSink`.
+      spooled: Whether a file for a store may be written to the local disk first, because its rows
+        are public and can be too large for memory.
 
     Raises:
       OutputError: A dataset behind the rows is not complete, or a file cannot be written.

@@ -1,22 +1,30 @@
 """Verify a finished release from its files: digests, sums of the tree, invariants. In integers.
 
-The checks are independent of the solver, and trust only the digests of the manifests.
+The checks are independent of the solver and of the code that joins microdata, and trust only the
+digests of the manifests. The noise of imported measurements is tested against its stated variances:
+true answers of children sum to the answer of their parent, so noisy answers differ from the sum by
+noise alone, and the sum of squared differences over their variances is chi-square, except for the
+discreteness of the noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+from scipy.stats import chi2
 
-from das.arrays import BoolArray, ObjectArray
-from das.errors import VerificationError
+from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
+from das.errors import OutputError, VerificationError
 from das.histograms import Histograms, first_difference
-from jobs.pipeline.config.between import joining_of
+from das.schema import Schema
+from jobs.pipeline.config.between import Joining, joining_of
 from jobs.pipeline.config.models.data import WithheldData
 from jobs.pipeline.config.product import Product, Resolved
-from jobs.pipeline.documents.account import Account
 from jobs.pipeline.documents.manifest import (
     CensusManifest,
     Manifest,
@@ -29,30 +37,28 @@ from jobs.pipeline.folder.solutions import settings_digest, solution_of
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.census import CensusCodes, census_codes
 from jobs.pipeline.release.finalizing import SEEDED, verify_contents, verify_manifest
-from jobs.pipeline.release.given import given_counts
-from jobs.pipeline.release.implied import other_counts
+from jobs.pipeline.release.implied import given_counts, other_counts
+from jobs.pipeline.release.level import read_support
 from jobs.pipeline.release.manifest import (
     answers_of,
     census_manifest_of,
     manifest_of,
     product_facts,
 )
-from jobs.pipeline.release.residuals import residual_test
-from jobs.pipeline.release.support import read_support
-from jobs.pipeline.release.verify_joined import verify_joined
-from jobs.pipeline.storage.answers import read_answers
+from jobs.pipeline.storage.answers import read_answers, read_measured
 from jobs.pipeline.storage.columns import texts
+from jobs.pipeline.storage.csv import without_formula
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest, verify_files
 from jobs.pipeline.storage.geography import families, read_geography, read_public_geocodes
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.ledger import read_ledger, recorded_draws
-from jobs.pipeline.storage.place import Place
+from jobs.pipeline.storage.place import Place, open_input
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
 
 Progress = Callable[[int, int], None]
 
-_GEOUNITS = 20_000  # children compared at a time; default, not measured
+_GEOUNITS = 20_000  # geounits compared at a time; default, not measured
 
 
 def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str, int | float]:
@@ -80,7 +86,10 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
             joined = verify_joined(product.plan, product.release, joining)
             checked["joined_records"] = checked.get("joined_records", 0) + joined
         finalized[product.name] = _verify_manifest(resolved, product, finalized)
-        checked |= _noise_tested(product.plan, product.release)
+        if product.plan.is_elsewhere:
+            test = residual_test(product.plan, product.release)
+            checked["noise_differences"] = test.differences
+            checked["noise_chi_square"] = test.chi_square
     stated = read_release(resolved.release.root)
     if isinstance(stated, CensusManifest):
         checked["datasets"] += verify_contents(resolved.release, stated)
@@ -91,10 +100,23 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
 def _verify_manifest(
     resolved: Resolved, product: Product, before: Mapping[str, Manifest]
 ) -> Manifest:
-    """Check the manifest of a product, except for facts that only the run knew.
+    """Compare the manifest of a product with one that is made again from the release.
 
-    Those are time, machine, software and names of grants. Without a run file they include the
-    groups with expected errors, which are not released.
+    Facts that only the run knew are not compared: time, machine, software and names of grants. If
+    the configuration is that of a release, the expected errors of groups are not compared either.
+    The manifest has them, but their queries come from the section `evaluate` of the run file, which
+    is not released.
+
+    Args:
+      resolved: The run, or a solution of it.
+      product: The product.
+      before: Verified manifests of the earlier products, by name.
+
+    Returns:
+      The manifest as it is in the release.
+
+    Raises:
+      VerificationError: The manifests differ, or answers have other noise than the ledger says.
     """
     release = product.release
     stated, ledger = read_manifest(release), read_ledger(release.ledger)
@@ -121,17 +143,14 @@ def _verify_manifest(
     if isinstance(product.config.data, WithheldData):
         again = replace(again, expected_groups=stated.expected_groups)
     if again.together is not None and stated.together is not None:
-        again = replace(again, together=_with_grants(again.together, stated.together))
+        names = {grant.product: grant.grant for grant in stated.together.grants}
+        grants = (
+            replace(grant, grant=names.get(grant.product, grant.grant))
+            for grant in again.together.grants
+        )
+        again = replace(again, together=replace(again.together, grants=tuple(grants)))
     verify_manifest(release, stated, again)
     return stated
-
-
-def _noise_tested(plan: Plan, release: ReleaseLayout) -> dict[str, int | float]:
-    """Test the noise of imported measurements; empty for measurements of this run."""
-    if not plan.is_elsewhere:
-        return {}
-    test = residual_test(plan, release)
-    return {"noise_differences": test.differences, "noise_chi_square": test.chi_square}
 
 
 def _with_columns(
@@ -145,13 +164,6 @@ def _with_columns(
         else replace(one, columns=tables.get(one.path, one.columns))
         for one in outputs
     )
-
-
-def _with_grants(account: Account, names: Account) -> Account:
-    """Rename the grants of an account as in the account `names`, product by product."""
-    grants = {one.product: one.grant for one in names.grants}
-    named = (replace(one, grant=grants.get(one.product, one.grant)) for one in account.grants)
-    return replace(account, grants=tuple(named))
 
 
 def verify_release(
@@ -393,3 +405,235 @@ def _refuse(geolevel: str, codes: ObjectArray, broken: BoolArray, what: str) -> 
     """Raise VerificationError for the first geounit marked in `broken`, if any."""
     if broken.any():
         raise VerificationError(f"{geolevel} {codes[int(np.argmax(broken))]}", what)
+
+
+# Answers of one query at two geolevels that are held in memory: 320 MB of int64. Not measured.
+_MOST_ANSWERS = 40_000_000
+# False positive rate: one of a billion releases with the stated noise is refused. Not measured.
+_LEAST_PROBABILITY = 1e-9
+
+
+@dataclass(frozen=True)
+class ResidualTest:
+    """Chi-square test of differences between geounits and the sums of their children.
+
+    Attributes:
+      chi_square: Sum of squared differences over their variances.
+      differences: Number of differences, the degrees of freedom.
+      probability: Two-sided p-value under the stated noise, at most 1; an upper bound.
+    """
+
+    chi_square: float
+    differences: int
+    probability: float
+
+
+def residual_test(plan: Plan, release: ReleaseLayout) -> ResidualTest:
+    """Test the spread of imported noisy answers against their stated variances.
+
+    Pairs of geolevels are disjoint, so differences are independent given the truth. A geounit
+    counts if it and all its children are measured. Queries with more answers than fit in memory
+    are left out. For integer noise, 1/2 is added to each difference for the lower tail, and
+    subtracted for the upper tail, so that discrete noise of small variance passes.
+
+    Args:
+      plan: The plan.
+      release: The release.
+
+    Raises:
+      OutputError: Measurements cannot be read.
+      VerificationError: The spread has a p-value below 1e-9.
+    """
+    found = [*_differences(plan, release)]
+    off = np.concatenate([np.zeros(0), *(np.abs(one) for one, _ in found)])
+    variances = np.concatenate([np.zeros(0), *(variance for _, variance in found)])
+    if not len(off):
+        return ResidualTest(0.0, 0, 1.0)
+    lower, upper = (((np.maximum(off + half, 0) ** 2) / variances).sum() for half in (0.5, -0.5))
+    least = min(float(chi2.cdf(lower, len(off))), float(chi2.sf(upper, len(off))))
+    test = ResidualTest(float((off**2 / variances).sum()), len(off), min(1.0, 2 * least))
+    if test.probability < _LEAST_PROBABILITY:
+        raise VerificationError(
+            str(release.measurements(plan.levels[0].name).parent),
+            "does not hold the stated noise: answers of geounits and of their children differ by "
+            "too little or too much",
+            got=f"a chi-square of {test.chi_square:.6g}",
+            want=f"about {test.differences}, the number of differences",
+        )
+    return test
+
+
+def _differences(plan: Plan, release: ReleaseLayout) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield differences and variances, float64[n] each, per query and pair of geolevels."""
+    for last in range(len(plan.levels) - 1, 0, -2):
+        upper, lower = plan.levels[last - 1], plan.levels[last]
+        above, below = (Dataset.open(release.measurements(one.name)) for one in (upper, lower))
+        geography = read_geography(release, lower.name, columns=("geocode", "parent"))
+        codes, parents = texts(geography), texts(geography, "parent")
+        names = {query.name for query in upper.queries} - plan.on_demand
+        for query in lower.queries:
+            if query.name not in names or query.size * len(codes) > _MOST_ANSWERS:
+                continue
+            upper_codes, answers, noise = read_measured(above, query.name, query.size)
+            measured, children, of_children = read_measured(below, query.name, query.size)
+            parent_of = parents[np.searchsorted(codes, measured)]
+            listed = np.isin(parent_of, upper_codes)
+            row = np.searchsorted(upper_codes, parent_of[listed])
+            sums = np.zeros(answers.shape, np.int64)
+            np.add.at(sums, row, children[listed])
+            variances = np.array([one.variance() for one in noise])
+            np.add.at(variances, row, np.array([one.variance() for one in of_children])[listed])
+            families = parents[np.isin(parents, upper_codes)]
+            n_upper = len(upper_codes)
+            of_all = np.bincount(np.searchsorted(upper_codes, families), minlength=n_upper)
+            of_measured = np.bincount(row, minlength=n_upper)
+            whole = (of_measured == of_all) & (of_measured > 0)
+            yield (
+                (answers - sums)[whole].ravel().astype(float),
+                np.repeat(variances[whole], query.size),
+            )
+
+
+def verify_joined(plan: Plan, release: ReleaseLayout, joining: Joining) -> int:
+    """Check that every record is in at most one unit, and every unit holds the records it must.
+
+    In every leaf, rows match the counts of records, cell by cell. A row names an existing unit,
+    with its attributes. Every unit, also without rows, keeps each constraint of `between`: a
+    household of size k has k persons, one of them a householder. The Parquet file is checked, or
+    the CSV file if there is no other.
+
+    Returns:
+      The number of checked records.
+
+    Raises:
+      OutputError: A file is missing or unreadable.
+      VerificationError: A check fails; names the geounit.
+    """
+    formats = sorted(joining.config.file_formats, reverse=True)  # Parquet, if it is there
+    dataset = Dataset.open(release.joined / formats[0])
+    checked = 0
+    for low, high in _ranges(plan, release):
+        checked += _verify_range(plan, release, joining, dataset, low, high)
+    if checked != dataset.rows:
+        raise VerificationError(
+            str(dataset.path), "has rows of no leaf", got=dataset.rows, want=checked
+        )
+    return checked
+
+
+def _ranges(plan: Plan, release: ReleaseLayout) -> Iterator[tuple[str, str]]:
+    census = census_codes(plan, release)
+    if census is not None:
+        yield from census.ranges(_GEOUNITS)
+        return
+    for batch in geounit_batches(release, plan.leaf, 1, _GEOUNITS):
+        yield batch.low, batch.high
+
+
+def _verify_range(
+    plan: Plan, release: ReleaseLayout, joining: Joining, dataset: Dataset, low: str, high: str
+) -> int:
+    leaf, product = plan.leaf.name, joining.places.product
+    codes = read_public_geocodes(release, leaf, low, high)
+    units = read_counts(release.product(product), leaf, codes, joining.units.size)
+    records = read_counts(release, leaf, codes, plan.schema.size)
+    names = codes
+    if plan.census is not None:
+        names = texts(
+            read_geography(release, leaf, low, high, ("census_geocode",)), "census_geocode"
+        )
+    table = _rows(dataset, low, high)
+    owners = _positions(names, texts(table), str(dataset.path))
+
+    def refuse(rows: np.typing.NDArray[np.bool_], what: str, got: object = None) -> None:
+        if rows.any():
+            where = names[int(owners[np.flatnonzero(rows)[0]])]
+            raise VerificationError(f"joined {leaf} {where}", what, got=got)
+
+    cells = _cells(plan.schema, table, [attribute.name for attribute in plan.schema.attributes])
+    refuse(cells < 0, "has a record with an attribute that the schema does not know")
+    found = Histograms.from_entries(
+        plan.schema.size, len(names), owners, cells, np.ones(len(cells), np.int64)
+    )
+    wrong = first_difference(found, records)
+    if wrong is not None:
+        raise VerificationError(
+            f"joined {leaf} {names[wrong]}", "has other records than its counts"
+        )
+    numbers = pc.fill_null(table.column(joining.number).cast(pa.int64()), 0).to_numpy()
+    u_leaf = np.repeat(units.owners(), units.counts)
+    u_cell = np.repeat(units.cells, units.counts)
+    first = np.searchsorted(u_leaf, np.arange(len(names) + 1))
+    refuse((numbers < 0) | (numbers > np.diff(first)[owners]), "has a record in a unit it lacks")
+    housed = numbers > 0
+    unit = np.where(housed, first[owners] + numbers - 1, 0)
+    stated = _cells(joining.units, table, joining.columns)
+    numbered = np.where(housed, u_cell[unit] if len(u_cell) else -1, -1)
+    refuse(stated != numbered, "has a record whose unit attributes are not those of its unit")
+    if plan.limits.ties is None:
+        raise ValueError("joined microdata are of a product with ties")
+    for tie in plan.limits.ties.entries:
+        inside = tie.cells[cells]
+        refuse(inside & ~housed, "has a record in no unit", got=tie.name)
+        records_of = np.bincount(unit[inside & housed], minlength=len(u_cell))
+        broken = np.zeros(len(u_cell), np.bool_)
+        for form, breaks in ((tie.least, np.less), (tie.most, np.greater)):
+            if form is not None:
+                broken |= breaks(records_of, form.parts[product][u_cell])
+        if broken.any():
+            where = names[int(u_leaf[np.flatnonzero(broken)[0]])]
+            raise VerificationError(
+                f"joined {leaf} {where}", "has a unit that does not keep", got=f"between {tie.name}"
+            )
+    return len(cells)
+
+
+def _positions(names: ObjectArray, geocodes: ObjectArray, where: str) -> IntArray:
+    """Return int64[r], the position of the leaf of each row."""
+    order = np.argsort(names.astype(np.str_), kind="stable")
+    known = names[order].astype(np.str_)
+    wanted = geocodes.astype(np.str_)
+    index = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    strange = known[index] != wanted
+    if strange.any():
+        raise VerificationError(
+            where, "has a row of no leaf", got=str(geocodes[int(np.argmax(strange))])
+        )
+    return np.asarray(order[index], np.int64)
+
+
+def _cells(schema: Schema, table: pa.Table, columns: Sequence[str]) -> IntArray:
+    """Return int64[r], the cell of every row; -1 if a label is missing or unknown."""
+    codes, unknown = {}, np.zeros(table.num_rows, np.bool_)
+    for attribute, name in zip(schema.attributes, columns, strict=True):
+        labels = pa.array([*attribute.levels, *map(without_formula, attribute.levels)])
+        found = pc.index_in(table.column(name).cast(pa.string()), labels)
+        code = pc.fill_null(found, -1).to_numpy()
+        unknown |= code < 0
+        codes[attribute.name] = np.maximum(code, 0) % attribute.size
+    return np.where(unknown, -1, schema.cells_of(codes))
+
+
+def _rows(dataset: Dataset, low: str, high: str) -> pa.Table:
+    """Read the rows of a range; columns of a CSV file keep their labels as text."""
+    if dataset.path.name != "csv":
+        return dataset.read(low, high)
+    tables = []
+    for part in dataset.within(low, high).parts:
+        try:
+            table = pa_csv.read_csv(
+                open_input(dataset.path / part.file, part.bytes),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types={"geocode": pa.string()},
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except (OSError, pa.ArrowException) as error:
+            raise OutputError(str(dataset.path / part.file), "cannot be read") from error
+        codes = table.column("geocode")
+        tables.append(
+            table.filter(pc.and_(pc.greater_equal(codes, low), pc.less_equal(codes, high)))
+        )
+    return pa.concat_tables(tables)

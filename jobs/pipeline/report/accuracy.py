@@ -73,30 +73,25 @@ def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile | None:
       None if the geolevel has no estimates, as where all its queries are on demand.
     """
     level = manifest.levels[max(0, len(manifest.levels) - 3)]
-    found = (one for one in accuracy.tables if (level, one) in accuracy.half_widths)
-    table = next(found, None)
-    if table is None:
-        return None
-    width = accuracy.half_widths[level, table]
-    if width == 0:
-        return Tile(f"{words(table).capitalize()} of a {words(level)}", "exact", "an invariant")
-    return Tile(
-        f"{words(table).capitalize()} of a {words(level)}",
-        f"±{text.decimal(width)}",
-        f"holds the truth in {accuracy.often} cases, on average",
-    )
+    for table in accuracy.tables:
+        width = accuracy.half_widths.get((level, table))
+        if width is not None:
+            label = f"{words(table).capitalize()} of a {words(level)}"
+            often = f"holds the truth in {accuracy.often} cases, on average"
+            shown = (f"±{text.decimal(width)}", often) if width else ("exact", "an invariant")
+            return Tile(label, *shown)
+    return None
 
 
 def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
-    """Half widths of intervals by table and geolevel, compared with those of noisy answers."""
+    """Show half widths of intervals by table and geolevel, and those of noisy answers."""
     levels, tables = manifest.levels, accuracy.tables
     percent = f"{100 * accuracy.confidence:.10g} %"
     factor = normal_factor(accuracy.confidence)
     values = [[accuracy.half_widths.get((level, table)) for level in levels] for table in tables]
     caption = (
         f"Mean half width of the {percent} interval of one answer, by table (panel) and geolevel, "
-        "on one logarithmic scale with zero. Where a noisy answer was measured, the dashed line "
-        "shows what it would give alone."
+        "on one logarithmic scale with zero. Dashed: from one noisy answer alone, if measured."
     )
     legend = [("released", "estimate from all noisy answers"), ("raw", "one noisy answer")]
     label = f"Half width of the {percent} interval, in {manifest.records}"
@@ -106,9 +101,9 @@ def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
     axes, series = (tables, levels), {"raw": alone, "released": values}
     figure = query_figure("accuracy", axes, series, label, caption, legend)
     note = (
-        "Of unbiased estimates, from the standard errors in estimates/tables; an average over "
-        "geounits and answers. Protected counts use more than the estimates do, so most of them "
-        "are closer to the truth. Nothing here was compared with confidential data."
+        "From the standard errors in estimates/tables; average over geounits and answers. Most "
+        "protected counts are closer to the truth than these unbiased estimates. Nothing here was "
+        "compared with confidential data."
     )
     grid = level_grid("accuracy-grid", label, values, axes, note)
     title, lead = "Accuracy of the tables", _lead(manifest, accuracy)
@@ -117,9 +112,8 @@ def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
 
 def _lead(manifest: Manifest, accuracy: Accuracy) -> str:
     table, records = accuracy.tables[0], manifest.records
-    found = {level: accuracy.half_widths.get((level, table)) for level in manifest.levels}
-    widths = {level: width for level, width in found.items() if width is not None}
-    exact = [words(level) for level, width in widths.items() if not width]
+    widths = {level: accuracy.half_widths.get((level, table)) for level in manifest.levels}
+    exact = [words(level) for level, width in widths.items() if width == 0]
     off = [f"{text.decimal(width)} at {words(level)}" for level, width in widths.items() if width]
     lead = f"{words(table).capitalize()} is exact at {' and '.join(exact)}. " if exact else ""
     if off:
@@ -130,20 +124,13 @@ def _lead(manifest: Manifest, accuracy: Accuracy) -> str:
     return lead
 
 
-_NOTE = (
-    "Of {} replicates. Answers are classed by what the release says. Covered is the share of "
-    "answers of replicates in classes whose {} intervals are known to hold the truth as often as "
-    "they say, or more often."
-)
-
-
 def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
     """Return the errors of released counts, estimated without the true data."""
     lead = (
         "The release was measured and solved again as if it were the truth, with fresh noise of "
-        "the same laws. How far these replicates are from the release says how far the release is "
-        "from the truth; nothing here was compared with confidential data. Every released count "
-        "has an interval in the folder intervals."
+        "the same distributions. The errors of these replicates estimate those of the release; "
+        "nothing here was compared with confidential data. Every released count has an interval "
+        "in the folder intervals."
     )
     places = _places(manifest.geolevels, intervals)
     bias = tilted(_grid(intervals, places, "bias"))
@@ -156,18 +143,28 @@ def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
 
 
 def errors_table(levels: Sequence[str], intervals: Intervals) -> Table:
-    """Root mean square errors of released counts, as replicates tell, and how much is covered."""
+    """Tabulate root mean square errors of released counts from replicates, and the coverage."""
     places = _places(levels, intervals)
-    confidence = text.percent(text.ratio(intervals.confidence), 0)
-    note = _NOTE.format(text.integer(intervals.replicates), confidence)
+    note = (
+        f"From {text.integer(intervals.replicates)} replicates. Answers are classed by released "
+        "values. Covered: share of answers of replicates in classes whose "
+        f"{text.percent(text.ratio(intervals.confidence), 0)} intervals hold the truth at least as "
+        "often as stated."
+    )
     cells = shaded(_grid(intervals, places, "rmse"), text.decimal, logarithmic=True)
     caption = "Root mean square error of released counts by size of the count"
-    covered = numbers("Covered", _covered(intervals, places), text.percent, "answers")
+    sums = {place: [0, 0] for place in places}
+    for row in intervals.intervals:
+        of_place = sums[row.geolevel, row.query]
+        of_place[0] += row.answers * (row.mark in ("within", "above"))
+        of_place[1] += row.answers
+    shares = (inside / max(1, every) for inside, every in sums.values())
+    covered = numbers("Covered", shares, text.percent, "answers")
     return _table("interval-errors", caption, places, cells, [covered], note)
 
 
 def _places(levels: Sequence[str], intervals: Intervals) -> list[tuple[str, str]]:
-    """Geolevels and queries, the root first."""
+    """List geolevels and queries, the root first."""
     places = list(dict.fromkeys((row.geolevel, row.query) for row in intervals.errors))
     return sorted(places, key=lambda place: levels.index(place[0]))
 
@@ -176,19 +173,8 @@ def _grid(
     intervals: Intervals, places: Sequence[tuple[str, str]], name: str
 ) -> list[list[float | None]]:
     """Arrange a statistic by geolevel, query and range of counts."""
-    found = {(row.geolevel, row.query, row.bin): row for row in intervals.errors}
-    rows = [[found.get((*place, size)) for size in TRUE_LABELS] for place in places]
-    return [[None if one is None else getattr(one, name) for one in row] for row in rows]
-
-
-def _covered(intervals: Intervals, places: Sequence[tuple[str, str]]) -> list[float]:
-    """Share of answers of each geolevel and query in classes that are covered."""
-    sums = {place: [0, 0] for place in places}
-    for row in intervals.intervals:
-        of_place = sums[row.geolevel, row.query]
-        of_place[0] += row.answers * (row.mark in ("within", "above"))
-        of_place[1] += row.answers
-    return [inside / max(1, every) for inside, every in sums.values()]
+    values = {(row.geolevel, row.query, row.bin): getattr(row, name) for row in intervals.errors}
+    return [[values.get((*place, size)) for size in TRUE_LABELS] for place in places]
 
 
 def _table(

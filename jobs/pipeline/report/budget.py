@@ -15,6 +15,7 @@ from das.privacy.cost import Pure, ZeroConcentrated, of_group
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
+from jobs.pipeline.config.models.kinds.registry import KINDS
 from jobs.pipeline.documents.account import Account, Grant, Guarantee, covering
 from jobs.pipeline.documents.manifest import (
     NORMAL_90,
@@ -28,8 +29,9 @@ from jobs.pipeline.documents.manifest import (
     attacks_of,
     expected_rmse,
 )
+from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
-from jobs.pipeline.report.page import Block, Prose, Section
+from jobs.pipeline.report.page import Block, Prose, Row, Section
 from jobs.pipeline.report.plots import Figure, Panel, line_panels
 from jobs.pipeline.report.table import (
     EMPTY,
@@ -87,7 +89,7 @@ class Spending:
 
 
 def budget_section(spending: Spending) -> Section:
-    """Shares of the budget and the full list of measured queries."""
+    """Show shares of the budget and all measured queries."""
     lead = (
         "Every record lies on one path from the root to a leaf, and the costs along any such path "
         f"add up to exactly {spending.unit}. A query with a larger share has less noise."
@@ -95,34 +97,32 @@ def budget_section(spending: Spending) -> Section:
     blocks = [share_table(spending), measured_table(spending)]
     if spending.strata:
         lead += (
-            " Groups of records that are measured apart, strata, do not add up either: a record is "
-            "in one of them, so a path is one of geounits and a stratum."
+            " Strata are groups of records that are measured separately. A record is in one "
+            "stratum, so a path follows geounits within one stratum."
         )
         blocks.insert(0, strata_table(spending))
     return Section("budget", "Privacy budget", lead, blocks)
 
 
 def noise_section(spending: Spending) -> Section:
-    """Expected error of raw noisy answers."""
-    levels, records = spending.levels, spending.records
+    """Show the expected error of raw noisy answers."""
+    levels = spending.levels
     expected = expected_rmse(spending.rows, levels)
     queries = query_order(spending.rows)
     titles = " or ".join(kind.title for kind in noise_kinds(spending.rows))
     lead = (
-        "The noise has a known distribution: each noisy answer is the true answer plus a "
-        f"{titles} variable with mean zero and the standard deviation below, whatever the true "
-        "answer is."
+        f"Each noisy answer is the true answer plus a {titles} variable with mean zero and the "
+        "standard deviation below, whatever the true answer is."
     )
     values = [[expected.get((level, query)) for level in levels] for query in queries]
-    label = f"Standard deviation of one noisy answer, in {records}"
+    label = f"Standard deviation of one noisy answer, in {spending.records}"
     caption = (
         "Standard deviation of one raw noisy answer, by query (panel) and geolevel, on one "
         "logarithmic scale. A gap means that the query is not measured there."
     )
     axes, legend = (queries, levels), [("raw", "noisy answer")]
     figure = query_figure("noise", axes, {"raw": values}, label, caption, legend)
-    heading = f"Standard deviation of one raw noisy answer, in {records}"
-    grid = level_grid("noise-grid", heading, values, axes)
+    grid = level_grid("noise-grid", label, values, axes)
     return Section("noise", "Noise in the measurements", lead, [figure, grid])
 
 
@@ -132,7 +132,7 @@ def account_table(
     caption: str = "Budgets granted for the same people",
     note: str = "Losses of several products about the same people add up.",
 ) -> Table:
-    """Several budgets, and what they add up to.
+    """Tabulate several budgets and their sum.
 
     Args:
       account: The budgets.
@@ -141,16 +141,16 @@ def account_table(
       note: A line under the table.
     """
     relations = {grant.neighbors for grant in account.grants}
-    has_changed = Neighbors.UNBOUNDED in relations
-    body = [[name(one.product), name(one.grant), *_loss(one)] for one in account.grants]
-    composed = [[name("all together"), Cell(EMPTY), *_loss(one)] for one in account.composed]
+    body = [[name(grant.product), name(grant.grant), *_loss(grant)] for grant in account.grants]
+    together = [name("all together"), Cell(EMPTY)]
+    composed = [[*together, *_loss(total)] for total in account.composed]
     if len(relations) > 1:
         bounded = next(one for one in account.grants if one.neighbors is Neighbors.BOUNDED)
         unstated = [Cell("not stated"), name(Neighbors.UNBOUNDED), *[Cell(EMPTY)] * 3]
-        composed.append([name("all together"), Cell(EMPTY), *unstated])
+        composed.append([*together, *unstated])
         note += (
-            f" Of an added record nothing is stated: grant {bounded.grant} of {bounded.product} "
-            "protects changed records alone."
+            f" About an added record nothing is stated: grant {bounded.grant} of "
+            f"{bounded.product} protects changed records alone."
         )
     columns = [
         Column("Product", numeric=False),
@@ -162,16 +162,15 @@ def account_table(
         Column("A changed record", hint="exact"),
     ]
     body += composed if len(body) > 1 else []
-    if not has_changed:  # a changed record costs the budget itself
+    if Neighbors.UNBOUNDED not in relations:  # a changed record costs the budget itself
         columns, body = columns[:-1], [row[:-1] for row in body]
     exact = {grant.product: ", ".join(grant.exact) for grant in account.grants if grant.exact}
     if exact:
         stated = "; ".join(f"{product}: {what}" for product, what in exact.items())
-        note += f" All hold between data sets that agree on what is exact. {stated}."
+        note += f" All hold between data sets that agree on the exact values. {stated}."
     if any(grant.exact is None for grant in account.grants):
-        note += " What is exact beside some grants was not recorded."
-    definitions = {grant.definition for grant in account.grants}
-    if len(definitions) > 1:
+        note += " For some grants, what is exact was not recorded."
+    if len({grant.definition for grant in account.grants}) > 1:
         note += (
             f" Where grants in {text.RHO} and in {text.EPSILON} are added, {text.EPSILON} is the "
             f"smallest that holds; it may be less than the sum of {text.RHO} implies."
@@ -181,11 +180,13 @@ def account_table(
 
 def statements_table(statements: Sequence[Statement], definition: Definition) -> Table:
     """Tabulate the costs of smaller changes of a record."""
-    columns = [Column("The two data sets differ in", False, cells=[*map(_changed, statements)])]
-    note = (
-        "A change that most measured queries do not see costs less than a change of the whole "
-        "record."
-    )
+    changes = []
+    for statement in statements:
+        sentence = CHANGES[statement.change]
+        shown = sentence.format(words(statement.name))
+        changes.append(Cell(shown, shown, plain=sentence.format(statement.name)))
+    columns = [Column("The two data sets differ in", False, cells=changes)]
+    note = "A change that few measured queries see costs less than a change of the whole record."
     if not definition.is_pure:
         best = (one.epsilon for one in statements)
         textbook = (one.epsilon_simple for one in statements)
@@ -203,11 +204,6 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
 
 def strata_table(spending: Spending) -> Table:
     """Tabulate the costs of a record of each stratum, and of changes within the stratum."""
-    kinds = [
-        statement
-        for statement in spending.strata[0].statements
-        if statement.change is Change.ATTRIBUTE
-    ]
     strata, unit = spending.strata, spending.unit
     costs = [{(row.change, row.name): row.total for row in one.statements} for one in strata]
     columns = [
@@ -216,16 +212,15 @@ def strata_table(spending: Spending) -> Table:
         fractions(unit, (one.own for one in strata), "own queries"),
         fractions(unit, (spending.privacy.total for _ in strata), "with those for everybody"),
     ]
-    for kind in kinds:
-        changed = (cost[kind.change, kind.name] for cost in costs)
-        columns.append(fractions(unit, changed, f"only {words(kind.name)}"))
-    return Table.of(
-        "strata",
-        "Groups that are measured apart",
-        columns,
-        "What one record costs, and what a change of one of its attributes within the stratum "
-        "does. A change into another stratum costs half of that here and half there.",
+    for kind in strata[0].statements:
+        if kind.change is Change.ATTRIBUTE:
+            changed = (cost[kind.change, kind.name] for cost in costs)
+            columns.append(fractions(unit, changed, f"only {words(kind.name)}"))
+    note = (
+        "Cost of one record, and of a change of one attribute within the stratum. A change into "
+        "another stratum costs half of the one and half of the other."
     )
+    return Table.of("strata", "Groups that are measured separately", columns, note)
 
 
 def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
@@ -248,25 +243,18 @@ def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
         for attacks in bounds
     )
     note = (
-        "Of an attacker who knows all but which of two neighbors the release was made from; right, "
-        f"if both were equally likely before. Its advantage is at most {gains}; all rounded up."
+        "The attacker knows all but from which of two neighbors the release was made. Right: if "
+        f"both were equally likely before. The advantage is at most {gains}; all rounded up."
     )
     if mu_gdp is not None:
         note += (
-            " Continuous noise of this budget would be μ-GDP with "
-            f"μ = {text.upward(mu_gdp)}; discrete noise is close to "
-            "it, and the bounds here hold."
+            f" Continuous noise of this budget would be μ-GDP with μ = {text.upward(mu_gdp)}; "
+            "discrete noise is close to it, and the bounds here hold."
         )
     return Table.of("attacks", "What an attacker can gain at most", columns, note)
 
 
 _BASES = {"rho": text.RHO, "epsilon": text.EPSILON, "noise": "the noise"}
-
-
-def _changed(statement: Statement) -> Cell:
-    sentence = CHANGES[statement.change]
-    shown = sentence.format(words(statement.name))
-    return Cell(shown, shown, plain=sentence.format(statement.name))
 
 
 CHANGES = {
@@ -282,22 +270,21 @@ def _loss(budget: Guarantee) -> list[Cell]:
     changed = budget.total if budget.neighbors is Neighbors.BOUNDED else None
     if isinstance(budget, Grant) and budget.changed_record is not None:
         changed = budget.changed_record
-    return [
-        Cell(f"{unit} = {budget.total}", text.ratio(budget.total), code=True),
-        name(budget.neighbors),
-        number(budget.epsilon, text.upward),
-        Cell("0", 0.0) if is_pure else Cell(text.small(budget.delta), text.ratio(budget.delta)),
-        Cell(EMPTY)
-        if changed is None
-        else Cell(f"{unit} = {changed}", text.ratio(changed), code=True),
-    ]
+    total, of_change = (
+        Cell(EMPTY) if cost is None else Cell(f"{unit} = {cost}", text.ratio(cost), code=True)
+        for cost in (budget.total, changed)
+    )
+    delta = Cell("0", 0.0) if is_pure else Cell(text.small(budget.delta), text.ratio(budget.delta))
+    epsilon = number(budget.epsilon, text.upward)
+    return [total, name(budget.neighbors), epsilon, delta, of_change]
 
 
 def query_order(budget: Sequence[BudgetRow]) -> list[str]:
-    """Measured queries, fewest answers first."""
-    size = {row.query: row.answers for row in reversed(budget)}
-    first = dict.fromkeys(row.query for row in budget)
-    return sorted(first, key=lambda query: size[query])
+    """List measured queries, those with the fewest answers first."""
+    size: dict[str, int] = {}
+    for row in budget:
+        size.setdefault(row.query, row.answers)
+    return sorted(size, key=lambda query: size[query])
 
 
 def query_figure(
@@ -348,13 +335,15 @@ def level_grid(
 
 
 def share_table(spending: Spending) -> Table:
-    """Share of the budget by query and geolevel, of the geounits of a path without only children.
+    """Tabulate shares of the budget by query and geolevel, along a path without only children.
 
-    Where a geolevel has only such that are the top of a chain of only children, those of the chain
-    with most geounits; then the shares of all geolevels add up to one.
+    Where all geounits of a geolevel begin a chain of only children, the shares are those of the
+    most frequent chain; then the shares of all geolevels add up to one.
     """
     main: dict[str, BudgetRow] = {}
-    for row in sorted(spending.rows, key=_is_ordinary_then_frequent, reverse=True):
+    for row in sorted(
+        spending.rows, key=lambda row: (row.chain_end == row.geolevel, row.geounits), reverse=True
+    ):
         main.setdefault(row.geolevel, row)
     share = {
         (row.geolevel, row.query): spending.share(row)
@@ -376,32 +365,23 @@ def share_table(spending: Spending) -> Table:
         }
     for counted in sums.values():
         some = [row for query, row in zip(queries, values, strict=True) if query in counted]
-        grid.append([_sum(column) for column in zip(*some, strict=True)])
+        totals = (sum(filter(None, column)) for column in zip(*some, strict=True))
+        grid.append([number(total, text.fine_percent) for total in totals])
+    ends = [main[level].chain_end for level in levels]
+    titles = [
+        words(level if end == level else f"{level} to {end}")
+        for level, end in zip(levels, ends, strict=True)
+    ]
     columns = [
         Column("Query", False, cells=[*map(label, queries), *map(name, sums)]),
-        *gridded((_chain(main[level]) for level in levels), grid),
+        *gridded(titles, grid),
     ]
-    return Table.of(
-        "budget-shares",
-        f"Share of {spending.unit} by query and geolevel",
-        columns,
+    caption = f"Share of {spending.unit} by query and geolevel"
+    note = (
         "Ordinary geounits. An only child equals its parent, so it is not measured again: the "
-        "topmost geounit of such a chain is measured with the shares of the whole chain.",
+        "topmost geounit of such a chain is measured with the shares of the whole chain."
     )
-
-
-def _is_ordinary_then_frequent(row: BudgetRow) -> tuple[bool, int]:
-    return row.chain_end == row.geolevel, row.geounits
-
-
-def _chain(row: BudgetRow) -> str:
-    first, last = words(row.geolevel), words(row.chain_end)
-    return first if row.chain_end == row.geolevel else f"{first} to {last}"
-
-
-def _sum(values: Sequence[float | None]) -> Cell:
-    total = sum(v for v in values if v is not None)
-    return Cell(text.fine_percent(total), total)
+    return Table.of("budget-shares", caption, columns, note)
 
 
 def noise_kinds(budget: Sequence[BudgetRow]) -> list[type[Mechanism]]:
@@ -410,7 +390,7 @@ def noise_kinds(budget: Sequence[BudgetRow]) -> list[type[Mechanism]]:
 
 
 def measured_table(spending: Spending, *, counted: bool = True) -> Table:
-    """Every measured query with its share, cost and noise.
+    """Tabulate every measured query with its share, cost and noise.
 
     Args:
       spending: The budget.
@@ -434,18 +414,12 @@ def measured_table(spending: Spending, *, counted: bool = True) -> Table:
     if counted:
         columns.append(numbers("Geounits", (row.geounits for row in rows)))
     note = (
-        "Std. dev. is that of one noisy answer. About 9 in 10 noisy answers lie within 1.645 "
-        "standard deviations of the truth."
+        "Std. dev.: of one noisy answer. About 9 in 10 noisy answers lie within 1.645 standard "
+        "deviations of the truth."
     )
     if any(row.charged == "together" for row in spending.rows):
         note = f"{note} {text.TOGETHER}"
     return Table.of("budget-table", "Every measured query", columns, note)
-
-
-_LEAD = (
-    "The guarantee limits what anyone can learn about one record from this release, whatever "
-    "else they know and however much they compute."
-)
 
 
 def guarantee_section(
@@ -455,7 +429,7 @@ def guarantee_section(
     tables: Sequence[Table],
     *accounts: Account | None,
 ) -> Section:
-    """Say what the guarantee is, and what is and is not protected.
+    """Describe the guarantee, and what is and is not protected.
 
     Args:
       manifest: Of the release.
@@ -466,17 +440,15 @@ def guarantee_section(
     """
     privacy = manifest.privacy
     whole = covering(privacy, *accounts)
+    lead = (
+        "The guarantee limits what anyone can learn about one record from this release, whatever "
+        "else they know and however much they compute."
+    )
     stated = {
+        **vars(privacy),
         "together": None if whole is privacy else stated_loss(whole),
         "void": manifest.not_for_release,
-        "definition": privacy.definition,
-        "total": privacy.total,
         "total_value": text.decimal(text.ratio(privacy.total)),
-        "epsilon": text.upward(privacy.epsilon),
-        "epsilon_simple": text.upward(privacy.epsilon_simple),
-        "delta": text.small(privacy.delta),
-        "neighbors": privacy.neighbors,
-        "randomness": privacy.randomness,
     }
     blocks: list[Block] = [Prose(template, {**stated, **values}), *tables]
     if privacy.attacks is not None and whole is privacy:
@@ -486,7 +458,7 @@ def guarantee_section(
         blocks.append(attacks_table([attacks_of(found, whole.definition.unit)], None))
     if accounts[0] is not None:
         blocks.append(account_table(accounts[0]))
-    return Section("privacy", "Privacy", _LEAD, blocks)
+    return Section("privacy", "Privacy", lead, blocks)
 
 
 def person_remark(manifest: Manifest) -> str:
@@ -498,18 +470,19 @@ def person_remark(manifest: Manifest) -> str:
     records, changed = manifest.records, next(iter(manifest.statements), None)
     if records == "persons" or changed is None:
         return ""
-    one = f"If one record of {records} describes several people, the promise is to the record."
+    remark = (
+        f"If one record of {records} describes several people, the guarantee is for the record."
+    )
     if changed.comparable is Comparable.NONE or changed.total is None:
-        return f"{one} To a person who moves from one to another nothing is promised."
+        return f"{remark} To a person who moves from one to another nothing is promised."
     total, definition = Fraction(changed.total), manifest.privacy.definition
     if definition.is_pure:
         two = of_group(Pure(total), 2).epsilon
     else:
         two = of_group(ZeroConcentrated(total), 2).rho
     return (
-        f"{one} A person who moves from one to another changes two: {text.unit(definition)} = "
-        f"{two} of this product. To one who changes more nothing is promised beyond that of a "
-        "group."
+        f"{remark} A person who moves from one to another changes two: {text.unit(definition)} = "
+        f"{two} of this product. For larger changes nothing is promised beyond that of a group."
     )
 
 
@@ -532,40 +505,73 @@ def products_sections(manifest: Manifest, products: Sequence[Manifest]) -> list[
     """
     if manifest.together is None:
         return []
-    names_of_all = " and ".join(one.records for one in products)
+    names_of_all = " and ".join(product.records for product in products)
     lead = (
-        f"{names_of_all.capitalize()} are measured and solved over the same geounits, each under "
-        f"a budget of its own. This page is about the {manifest.records}; every product has a "
-        "report.html in its folder."
+        f"{names_of_all.capitalize()} are measured and solved over the same geounits with separate "
+        f"budgets. This page is about the {manifest.records}; every product has a report.html in "
+        "its folder."
     )
-    composition = account_table(
-        manifest.together,
-        "together",
-        "What the products cost together",
-        "The sum holds if one record of each product changes at once. Who knows of one record and "
-        "not of the others is bound by the row of its product.",
+    caption = "Cost of all products together"
+    note = (
+        "The sum holds if one record of each product changes at once. For an attacker who knows of "
+        "one record only, the row of its product holds."
     )
-    table = _table(products)
+    composition = account_table(manifest.together, "together", caption, note)
+    exact = (
+        [words(row.query) for row in product.invariants]
+        + [f"limits by {words(limit.name)}" for limit in product.limits]
+        for product in products
+    )
+    queries = (", ".join(map(words, query_order(product.budget))) for product in products)
+    counts = (product.counted for product in products)
+    counted = [Cell("none") if count is None else number(count) for count in counts]
+    columns = [
+        names("Product", (product.records for product in products)),
+        Column("Records", hint="in the microdata", cells=counted),
+        numbers("Cells", (product.schema.cells for product in products)),
+        names("Measured", queries, "queries"),
+        names("Published exactly", (", ".join(stated) or "nothing" for stated in exact)),
+    ]
+    table = Table.of("products-table", "Products of this run", columns)
     return [Section("products", "Products", lead, [table, composition])]
 
 
-def _table(products: Sequence[Manifest]) -> Table:
-    exact = (
-        ", ".join(
-            [
-                *(words(row.query) for row in one.invariants),
-                *(f"limits by {words(limit.name)}" for limit in one.limits),
-            ]
-        )
-        for one in products
-    )
-    queries = (", ".join(map(words, query_order(one.budget))) for one in products)
-    counted = [Cell("none") if one.counted is None else number(one.counted) for one in products]
+def exact_section(manifest: Manifest) -> Section:
+    """List invariants, geography and limits, which are published without noise."""
+    stated = [(row.query, ", ".join(map(words, row.geolevels))) for row in manifest.invariants]
+    stated = stated or [("none", "")]
     columns = [
-        names("Product", (one.records for one in products)),
-        Column("Records", hint="in the microdata", cells=counted),
-        numbers("Cells", (one.schema.cells for one in products)),
-        names("Measured", queries, "queries"),
-        names("Published exactly", (stated or "nothing" for stated in exact)),
+        labels("Query", (query for query, _ in stated)),
+        names("Exact at", (levels for _, levels in stated)),
     ]
-    return Table.of("products-table", "Products of this run", columns)
+    invariants = Table.of("invariants", "Queries published exactly", columns)
+    rows = manifest.geography
+    columns = [
+        labels("Geolevel", (row.geolevel for row in rows)),
+        numbers("Digits", (row.digits for row in rows), hint="of geocode"),
+        numbers("Geounits", (row.geounits for row in rows)),
+        numbers("Measured", (row.measured for row in rows)),
+        numbers("Only children", (row.only_children for row in rows)),
+    ]
+    geography = Table.of("geography", "Geounits of each geolevel", columns)
+    from_data = manifest.geounits_source == FROM_DATA
+    lead = "Invariants carry no noise and lie outside the privacy guarantee. So does the list of "
+    lead += "geounits, " + ("taken from the data." if from_data else "which was public before.")
+    blocks: list[Block] = [Row([invariants, geography])]
+    if manifest.limits:
+        blocks.append(_limits_table(manifest))
+    return Section("exact", "Published exactly", lead, blocks)
+
+
+def _limits_table(manifest: Manifest) -> Table:
+    limits = manifest.limits
+    stated = {limit.kind for limit in limits}
+    notes = (kind.limit.note for kind in KINDS if kind.limit.kind in stated)
+    kept_at = (", ".join(map(words, limit.geolevels)) or "every geolevel" for limit in limits)
+    columns = [
+        labels("Kind", (limit.kind for limit in limits)),
+        labels("Of", (limit.name for limit in limits)),
+        names("Types", (", ".join(map(words, limit.types or ())) for limit in limits)),
+        names("Holds at", kept_at),
+    ]
+    return Table.of("limits", "Limits that counts keep", columns, " ".join(filter(None, notes)))

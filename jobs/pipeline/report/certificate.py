@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +12,6 @@ from das.privacy.attack import attacks_of_total
 from das.privacy.cost import Pure, to_zero_concentrated
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
-from das.queries.sensitivity import Neighbors
 from das.rational import stated_fraction
 from jobs.pipeline.documents.account import Guarantee, covering
 from jobs.pipeline.documents.manifest import Manifest, ReleaseManifest, Statement
@@ -81,15 +80,15 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
     protects_none = privacy.neighborhood.comparable is Comparable.NONE
     spending = Spending.of(manifest)
     is_wide = len(query_order(spending.rows)) > _MOST_QUERIES
-    from_data = manifest.geounits_source == FROM_DATA
+    source = "was public before."
+    if manifest.geounits_source == FROM_DATA:
+        source = "comes from the confidential data and is published as it is."
     remarks = [
-        "The list of geounits "
-        + ("comes from the confidential data and is published as it is." if from_data
-           else "was public before."),
+        f"The list of geounits {source}",
         person_remark(manifest),
         "" if protects_none else privacy.neighborhood.in_words,
         "" if privacy.nearest is None else privacy.nearest.in_words,
-    ]  # fmt: skip
+    ]
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     context = {
         "neighborhood": privacy.neighborhood.in_words,
@@ -128,34 +127,23 @@ def write_page(
       OutputError: It cannot be written.
     """
     privacy = whole_of(manifest)
-    is_pure = privacy.definition.is_pure
     total = stated_fraction(privacy.total)
+    is_verified = manifest.privacy.randomness != "elsewhere"
     shared = {
-        "condition": "",
-        "neighborhood": "",
-        "protects_none": False,
-        "limits": [],
-        "open_sessions": (),
-        "title": manifest.name,
+        "manifest": manifest,
+        "privacy": privacy,
         "one": one_of(records),
         "many": records,
-        "is_pure": is_pure,
         "is_several": privacy is not manifest.privacy,
-        "is_bounded": privacy.neighbors is Neighbors.BOUNDED,
-        "is_void": manifest.not_for_release,
-        "unverified": NOT_VERIFIED if manifest.privacy.randomness == "elsewhere" else None,
+        "unverified": None if is_verified else NOT_VERIFIED,
         "unit": text.unit(privacy.definition),
-        "total": privacy.total,
         "value": text.decimal(float(total)),
-        "epsilon": text.upward(privacy.epsilon),
-        "delta": text.small(privacy.delta),
-        "epsilon_simple": text.upward(privacy.epsilon_simple),
         "odds": odds(privacy.epsilon_simple),
-        "group": str(total * (_HOUSEHOLD if is_pure else _HOUSEHOLD**2)),
+        "group": str(total * (_HOUSEHOLD if privacy.definition.is_pure else _HOUSEHOLD**2)),
         "household": _HOUSEHOLD,
         "account": None if manifest.account is None else account_table(manifest.account),
         "identity": _identity(manifest, verified),
-        "signatures": () if manifest.privacy.randomness == "elsewhere" else _SIGNATURES,
+        "signatures": _SIGNATURES if is_verified else (),
     }
     page = render(
         "certificate.html.j2",
@@ -190,24 +178,11 @@ def odds(epsilon: float) -> str:
     return f"{text.scientific(mantissa * 10.0**power)} to 1"
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What a kind of change costs, where no guarantee states it.
-
-    Attributes:
-      total: rho or epsilon; a fraction.
-      epsilon: At delta.
-      epsilon_simple: By the textbook formula.
-    """
-
-    total: str
-    epsilon: float
-    epsilon_simple: float
-
-
-ChangeRow = tuple[str, Claim | Guarantee | None, Sequence[float]]
-"""In what two records differ; what that costs, or None where it is not protected; and advantages of
-an attacker that are known to hold for it, beside that of its cost."""
+Loss = tuple[str, float, float]
+"""rho or epsilon as a fraction, epsilon at delta, and epsilon by the textbook formula."""
+ChangeRow = tuple[str, Loss | None, Sequence[float]]
+"""Difference of two records; its privacy loss, or None if unprotected; further known bounds on the
+advantage of an attacker."""
 
 
 def whole_of(manifest: ReleaseManifest) -> Guarantee:
@@ -226,16 +201,21 @@ def _with_whole(
     of_product = manifest.privacy
     if whole is of_product:
         return [*changes]
-    first, claim, _ = changes[0]
+    first, of_first, _ = changes[0]
     rows: list[ChangeRow] = []
-    if claim is not None:  # else no two possible data sets are left to compare
-        rows.append((f"{first}; all releases", whole, ()))
-    for what, cost, advantages in changes:
-        if cost is not None and of_product.definition is not whole.definition:
-            rho = to_zero_concentrated(Pure(stated_fraction(cost.total))).rho
-            cost = replace(cost, total=str(rho))
-        rows.append((f"{what}; this product alone", cost, advantages))
+    if of_first is not None:  # else no two possible data sets are left to compare
+        rows.append((f"{first}; all releases", loss_of(whole), ()))
+    for what, loss, advantages in changes:
+        if loss is not None and of_product.definition is not whole.definition:
+            rho = to_zero_concentrated(Pure(stated_fraction(loss[0]))).rho
+            loss = (str(rho), *loss[1:])
+        rows.append((f"{what}; this product alone", loss, advantages))
     return rows
+
+
+def loss_of(guarantee: Guarantee) -> Loss:
+    """Return the privacy loss of a guarantee."""
+    return guarantee.total, guarantee.epsilon, guarantee.epsilon_simple
 
 
 def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Table:
@@ -245,48 +225,40 @@ def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Ta
       manifest: Of the release.
       changes: The rows of one product.
     """
-    whole = whole_of(manifest)
-    is_pure = whole.definition.is_pure
-    rows = []
-    for what, claim, advantages in _with_whole(manifest, changes, whole):
-        if claim is None:
-            rows.append([Cell(what), *[Cell("not protected")] * (3 if is_pure else 4)])
+    whole, rows = whole_of(manifest), []
+    for what, loss, advantages in _with_whole(manifest, changes, whole):
+        if loss is None:
+            rows.append([Cell(what), *[Cell("not protected")] * 4])
             continue
-        attacks = attacks_of_total(whole.definition, stated_fraction(claim.total))
-        found = min([float(attacks.advantage()), *advantages])
-        right = math.ceil(500 * (1 + found)) / 10
-        rows.append(
-            [
-                Cell(what),
-                Cell(odds(claim.epsilon_simple)),
-                Cell(f"{min(right, 100):.1f} of 100"),
-                *([] if is_pure else [Cell(text.upward(claim.epsilon))]),
-                Cell(claim.total, code=True),
-            ]
-        )
+        total, epsilon, epsilon_simple = loss
+        attacks = attacks_of_total(whole.definition, stated_fraction(total))
+        advantage = min([float(attacks.advantage()), *advantages])
+        right = min(math.ceil(500 * (1 + advantage)) / 10, 100)
+        shown = (what, odds(epsilon_simple), f"{right:.1f} of 100", text.upward(epsilon))
+        rows.append([*map(Cell, shown), Cell(total, code=True)])
     columns = [
         Column("The two possible records differ in", numeric=False),
         Column("Even odds become at most"),
         Column("Right guesses at most"),
-        *([] if is_pure else [Column(f"{text.EPSILON} at δ")]),
+        Column(f"{text.EPSILON} at δ"),
         Column(f"{text.unit(whole.definition)}, exact"),
     ]
+    if whole.definition.is_pure:  # epsilon holds at any delta
+        del columns[3]
+        rows = [row[:3] + row[4:] for row in rows]
     return Table("changes", "What can be learned of one record", columns, rows)
 
 
 def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
     """Return a row on what can be learned; advantages are known for whole records only."""
+    what = CHANGES[one.change].format(words(one.name))
+    if one.change is Change.RECORD:
+        what = "anything, the place included"
     is_void = one.comparable is Comparable.NONE
     if is_void or one.total is None or one.epsilon is None or one.epsilon_simple is None:
-        return _changed(one), None, ()
-    claim = Claim(one.total, one.epsilon, one.epsilon_simple)
-    return _changed(one), claim, advantages if one.change is Change.RECORD else ()
-
-
-def _changed(one: Statement) -> str:
-    if one.change is Change.RECORD:
-        return "anything, the place included"
-    return CHANGES[one.change].format(words(one.name))
+        return what, None, ()
+    loss = (one.total, one.epsilon, one.epsilon_simple)
+    return what, loss, advantages if one.change is Change.RECORD else ()
 
 
 def _levels_table(spending: Spending) -> Table:

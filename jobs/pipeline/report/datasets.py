@@ -1,4 +1,7 @@
-"""What a reader finds in a release: datasets, files, columns, and the README. Public."""
+"""Describe the datasets, files and columns of a release, and write its README.
+
+This module uses published facts only, nothing confidential.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import stated_loss
 from jobs.pipeline.report.page import Block, Prose, Section, render
 from jobs.pipeline.report.table import Table, codes, numbers
-from jobs.pipeline.report.text import words
 from jobs.pipeline.storage.columns import TEXT
 from jobs.pipeline.storage.layout import MICRODATA
 
@@ -177,7 +179,7 @@ def census_levels(manifest: Manifest) -> list[str]:
     return [level for level in manifest.levels if f"geography/level={level}" in having]
 
 
-def kind_of(manifest: Manifest, dataset: CodedDataset) -> str:
+def _use_of(dataset: CodedDataset) -> str:
     """Classify a dataset as exact, noisy, an estimate, protected or a working file."""
     path = _bare(dataset.path)
     return next((kind for kind, paths in _KINDS.items() if path in paths), "working file")
@@ -468,18 +470,12 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "title": f"{about.title}, {manifest.records}" if about.title else manifest.name,
         "manifest": manifest,
         "census": census_levels(manifest),
-        "off_spine": [row.geolevel for row in manifest.off_spine],
-        "attributes": [attribute.name for attribute in manifest.schema.attributes],
         "folder": "../.." if any(one.path.startswith(_ABOVE) for one in manifest.outputs) else ".",
         "product": manifest.records if manifest.together else None,
         "guarantee": stated_loss(whole),
         "own": None if whole is manifest.privacy else stated_loss(manifest.privacy),
-        "datasets": [(one, kind_of(manifest, one)) for one in described(manifest)],
+        "datasets": [(dataset, _use_of(dataset)) for dataset in described(manifest)],
         "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(census_files(manifest))},
-        "exact": [
-            (row.query, [words(level) for level in row.geolevels]) for row in manifest.invariants
-        ],
-        "limits": [f"{words(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
         "from_data": manifest.geounits_source == FROM_DATA,
         "measured": _drawn(manifest),
         "estimated": any(one.path.startswith("estimates/tables") for one in manifest.outputs),

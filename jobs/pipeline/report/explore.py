@@ -60,10 +60,7 @@ def write_explore_page(
         "packed": Markup(packed),  # base64
     }
     page = render(
-        "explore.html.j2",
-        context,
-        styles=("style.css", "explore.css"),
-        scripts=("explore.js",),
+        "explore.html.j2", context, styles=("style.css", "explore.css"), scripts=("explore.js",)
     )
     replace_file(out, page, mode=mode)
     return len(page.encode())

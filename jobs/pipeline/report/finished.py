@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from jobs.pipeline.documents.document import read_document
 from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.documents.intervals import read_intervals
-from jobs.pipeline.documents.manifest import (
-    CensusManifest,
-    Manifest,
-    read_manifest,
-    read_release,
-)
+from jobs.pipeline.documents.manifest import CensusManifest, Manifest, read_manifest, read_release
 from jobs.pipeline.documents.summary import read_summary
 from jobs.pipeline.report.datasets import with_shared
 from jobs.pipeline.storage.files import refuse_foreign
@@ -122,7 +117,11 @@ def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Pl
 
 
 def _evaluation(confidential: ConfidentialLayout) -> Evaluation | None:
-    """Read the evaluation of a product; None without one."""
+    """Read the evaluation of a product, such as persons or units; return None if none is made.
+
+    Raises:
+      OutputError: The evaluation cannot be read or is damaged.
+    """
     path = confidential.evaluation
     return read_document(Evaluation, path, remedy="run `das evaluate`") if path.exists() else None
 

@@ -1,12 +1,11 @@
-"""For whom the release is worse: errors by group of records and geolevel.
+"""Errors by group of records and geolevel: for which groups the release is worse.
 
-From the evaluation, which is confidential, for the internal report; for the public one from what
-the manifest says is to be expected.
+The internal report compares with the truth; the public report has expected errors of the manifest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jobs.pipeline.documents.evaluation import Evaluation, ParityResult
@@ -59,9 +58,8 @@ class Groups:
     @property
     def drawn(self) -> list[int]:
         """Numbers of the groups that have the largest errors at the last geolevel."""
-        last = self.relative[-1]
-        there = [index for index, value in enumerate(last) if value is not None]
-        return sorted(there, key=lambda index: -(last[index] or 0.0))[:_MOST_DRAWN]
+        known = {i: value for i, value in enumerate(self.relative[-1]) if value is not None}
+        return sorted(known, key=lambda index: -known[index])[:_MOST_DRAWN]
 
     @property
     def by_group(self) -> list[Sequence[float | None]]:
@@ -78,63 +76,58 @@ class Groups:
 
     def along(self, levels: Sequence[str], values: Sequence[float | None]) -> list[float | None]:
         """Return the values of one group by geolevel of a page, in percent; None where missing."""
-        there = dict(zip(self.levels, values, strict=True))
-        found = [there.get(level) for level in levels]
-        return [None if value is None else 100 * value for value in found]
+        known = dict(zip(self.levels, values, strict=True))
+        shown = (known.get(level) for level in levels)
+        return [None if value is None else 100 * value for value in shown]
 
 
 def groups_section(evaluation: Evaluation, records: str) -> Section:
-    """For whom the release is worse: figure, and tables by group and by table.
+    """Show for which groups the release is worse: a figure, and tables by group and by table.
 
     Args:
       evaluation: Of the release.
       records: What is counted: persons or units.
     """
-    compared, listed = _compared(evaluation), groups_of(evaluation)
     caption = (
         "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
-        f"percent of the group: of {records} in the group, how many are counted too many or "
-        f"too few. {_READING}"
+        f"percent of the {records} of the group. {_READING}"
     )
-    blocks = group_blocks(listed, evaluation.levels, caption, "true")
+    blocks = group_blocks(groups_of(evaluation), evaluation.levels, caption, "true")
     if evaluation.parity:
         blocks.append(_parity_table(evaluation))
         blocks.append(_group_table(evaluation, records))
         blocks.append(Prose("groups.html.j2", {"records": records}))
-    return Section("groups", "For whom the release is worse", _lead(compared, records), blocks)
+    lead = _lead(evaluation, records)
+    return Section("groups", "For whom the release is worse", lead, blocks)
 
 
 def expected_section(manifest: Manifest) -> Section:
-    """For whom the release is expected to be worse, by what is public alone."""
-    listed = [
-        Groups(
-            one.groups,
-            one.labels,
-            one.released,
-            one.floor,
-            [level.geolevel for level in one.levels],
+    """Show for which groups the release is expected to be worse, from public numbers alone."""
+    listed = []
+    for groups in manifest.expected_groups:
+        relative = [
             [
-                [
-                    l1 / size if size >= one.floor else None
-                    for l1, size in zip(level.l1, one.released, strict=True)
-                ]
-                for level in one.levels
-            ],
-            [level.everybody for level in one.levels],
+                l1 / size if size >= groups.floor else None
+                for l1, size in zip(level.l1, groups.released, strict=True)
+            ]
+            for level in groups.levels
+        ]
+        levels = [level.geolevel for level in groups.levels]
+        everybody = [level.everybody for level in groups.levels]
+        sizes = groups.released
+        listed.append(
+            Groups(groups.groups, groups.labels, sizes, groups.floor, levels, relative, everybody)
         )
-        for one in manifest.expected_groups
-    ]
     caption = (
         "Expected sum of the absolute errors of the group's estimates over all geounits of a "
         f"geolevel, in percent of the released {manifest.records} of the group. {_READING}"
     )
     lead = (
-        "The noise is the same for all, so it weighs more on the few than on the many. From the "
-        "standard errors of the unbiased estimates and the released sizes of groups; nothing here "
-        "was compared with confidential data. Released counts also use that no count is negative, "
-        "and most of them are closer to the truth than this, by most where counts are small; but "
-        "they lean to one side there, which no standard error says. 200 % says as little as "
-        "possible: true and released records together are never further apart."
+        "The same noise is a larger relative error for small groups. Computed from standard errors "
+        "of the unbiased estimates and released sizes of groups; nothing here was compared with "
+        "confidential data. Most released counts are closer to the truth, because counts cannot be "
+        "negative. But small counts are biased, which standard errors do not show. 200 % is the "
+        "largest possible error: it says nothing about the group."
     )
     blocks = group_blocks(listed, manifest.levels, caption, "released")
     if listed:
@@ -143,8 +136,8 @@ def expected_section(manifest: Manifest) -> Section:
 
 
 _READING = (
-    "A logarithmic scale; no dot means no error. The short line is everybody, without groups. At "
-    f"most {_MOST_DRAWN} groups of a query are drawn, those with the largest errors."
+    "A logarithmic scale; no dot means no error. The short line is everybody. The figure has the "
+    f"{_MOST_DRAWN} groups of a query with the largest errors."
 )
 
 
@@ -196,43 +189,40 @@ def groups_of(evaluation: Evaluation) -> list[Groups]:
     return [
         Groups(
             name,
-            [group.group for group in last.by_group],
-            [group.persons for group in last.by_group],
-            last.floor,
-            [*at],
-            [[group.relative for group in result.by_group] for result in at.values()],
-            [result.everybody for result in at.values()],
+            [group.group for group in results[-1].by_group],
+            [group.persons for group in results[-1].by_group],
+            results[-1].floor,
+            [result.geolevel for result in results],
+            [[group.relative for group in result.by_group] for result in results],
+            [result.everybody for result in results],
         )
-        for name, at in _compared(evaluation).items()
-        for last in [[*at.values()][-1]]
+        for name, results in _compared(evaluation).items()
     ]
 
 
-def _compared(evaluation: Evaluation) -> dict[str, dict[str, ParityResult]]:
-    """Groups to geolevel to the comparison of their totals, in the order of the evaluation."""
-    found: dict[str, dict[str, ParityResult]] = {}
+def _compared(evaluation: Evaluation) -> dict[str, list[ParityResult]]:
+    """Map groups to comparisons of their totals by geolevel, in the order of the evaluation."""
+    compared: dict[str, list[ParityResult]] = {}
     for result in evaluation.parity:
         if result.table == "total":
-            found.setdefault(result.groups, {})[result.geolevel] = result
-    return found
+            compared.setdefault(result.groups, []).append(result)
+    return compared
 
 
-def _lead(compared: Mapping[str, Mapping[str, ParityResult]], records: str) -> str:
+def _lead(evaluation: Evaluation, records: str) -> str:
     lead = (
-        "The same noise weighs more on the few than on the many, and counts that cannot be "
-        "negative lean to one side. Each group's number is compared with the truth in every "
-        "geounit."
+        "The same noise is a larger relative error for small groups, and counts that cannot be "
+        "negative are biased. Each group's number is compared with the truth in every geounit."
     )
-    finest = [[*at.values()][-1] for at in compared.values()]
     worst = [
-        (group.to_everybody, group, result)
-        for result in finest
-        for group in result.by_group
+        (group.to_everybody, group, results[-1])
+        for results in _compared(evaluation).values()
+        for group in results[-1].by_group
         if group.to_everybody is not None
     ]
     if not worst:
         return lead
-    times, group, result = max(worst, key=lambda found: found[0])
+    times, group, result = max(worst, key=lambda row: row[0])
     return (
         f"{lead} At {words(result.geolevel)}, the sum of the errors of {words(group.group)} "
         f"({words(result.groups)}) is {text.percent(group.relative or 0.0)} of its "
@@ -242,11 +232,11 @@ def _lead(compared: Mapping[str, Mapping[str, ParityResult]], records: str) -> s
 
 
 def _grid(index: int, one: Groups, kind: str) -> Table:
-    """Relative errors of the groups of a query by geolevel."""
+    """Tabulate relative errors of the groups of a query by geolevel."""
     shades = shaded(one.by_group, text.fine_percent, logarithmic=True)
     note = (
-        "Sum of |error| of the total over all geounits, as a share of the group. Without a value "
-        f"where the group has fewer than {one.floor}."
+        "Sum of |error| of the total over all geounits, as a share of the group; no value for "
+        f"groups of fewer than {one.floor}."
     )
     columns = one.columns(kind.capitalize(), shades)
     return Table.of(f"groups-{index}", f"Errors by {words(one.name)}", columns, note)
@@ -276,7 +266,7 @@ def _expected_table(manifest: Manifest) -> Table:
 _PARITY = (
     "Relative: the sum of |error| in the group, as a share of the group. Parity error: the "
     "relative errors of the k groups that reach the floor, and that of everybody times its "
-    "weight, 1/k unless the run file says another. It grows with k; parity / k does not."
+    "weight, 1/k by default. It grows with k; parity / k does not."
 )
 
 
@@ -349,9 +339,8 @@ def changes_section(release: Evaluation, solution: Evaluation) -> Section:
     pairs = list(_pairs(release, solution))
     caption = (
         "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
-        "percent of the group. A dot is this solution, the short line the release: a dot to "
-        "the right of its line is a group that this solution serves worse. Both post-process "
-        "the same noise."
+        "percent of the group. Dot: this solution; short line: the release. A dot right of its "
+        "line is a group with larger errors in this solution. Both post-process the same noise."
     )
     compared = [(after, before.relative) for before, after in pairs]
     legend = [("released", "this solution"), ("raw", "the release")]
@@ -359,7 +348,7 @@ def changes_section(release: Evaluation, solution: Evaluation) -> Section:
         *_figure("group-changes", compared, solution.levels, caption, legend),
         *(_changes_table(index, pair) for index, pair in enumerate(pairs)),
     ]
-    title = "Groups beside the release"
+    title = "Groups compared with the release"
     return Section("group-changes", title, _changes_lead(pairs), blocks)
 
 
@@ -372,7 +361,7 @@ def _pairs(release: Evaluation, solution: Evaluation) -> Iterator[Pair]:
 
 
 def _changes(pair: Pair) -> list[list[float | None]]:
-    """By which share of itself each error changed; None if there was none, or no number."""
+    """Compute the relative change of each error; None if there was none, or no number."""
     return [
         [
             None if not before or after is None else after / before - 1
@@ -386,9 +375,8 @@ def _changes_table(index: int, pair: Pair) -> Table:
     after = pair[1]
     columns = after.columns("True", tilted(_changes(pair), _signed_percent))
     note = (
-        "By how much the sum of |error| of this solution is larger than that of the release, in "
-        "percent of it. Without a value where the release has no error, or the group fewer than "
-        f"{after.floor}."
+        "Increase of the sum of |error| from the release to this solution, in percent. No value "
+        f"where the release has no error, or the group fewer than {after.floor}."
     )
     caption = f"Change of errors by {words(after.name)}"
     return Table.of(f"group-changes-{index}", caption, columns, note)
@@ -400,22 +388,22 @@ def _signed_percent(share: float) -> str:
 
 
 def _changes_lead(pairs: Sequence[Pair]) -> str:
-    lead = "The same noise solved otherwise: which groups are better off by it, and which worse."
-    found = [
+    lead = "The same noise, solved in another way: which groups have smaller and larger errors."
+    known = [
         (change, label, after)
         for before, after in pairs
         for label, (*_, change) in zip(after.labels, _changes((before, after))[1:], strict=True)
         if change is not None
     ]
-    if not found:
+    if not known:
         return lead
-    better = sum(change < 0 for change, _, _ in found)
-    worse = sum(change > 0 for change, _, _ in found)
+    better = sum(change < 0 for change, _, _ in known)
+    worse = sum(change > 0 for change, _, _ in known)
     (least, first, one), (most, last, other) = (
-        extreme(found, key=lambda row: row[0]) for extreme in (min, max)
+        extreme(known, key=lambda row: row[0]) for extreme in (min, max)
     )
     return (
-        f"{lead} At {words(one.levels[-1])}, errors are smaller for {better} of {len(found)} "
+        f"{lead} At {words(one.levels[-1])}, errors are smaller for {better} of {len(known)} "
         f"groups and larger for {worse}. Extremes: {words(first)} ({words(one.name)}) "
         f"{_signed_percent(least)}, {words(last)} ({words(other.name)}) {_signed_percent(most)}."
     )

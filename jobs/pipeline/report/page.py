@@ -8,11 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, ClassVar
 
 from markupsafe import Markup, escape
 
-from das.errors import OutputError
+from jobs.pipeline.report import text
 from jobs.pipeline.report.plots import Figure
 from jobs.pipeline.report.table import Table
 from jobs.pipeline.storage.files import replace_file
@@ -116,6 +117,7 @@ class Page:
     records: str = "persons"
 
 
+_FOLDER = files("jobs.pipeline.report")
 _SUPERSCRIPTS = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
 _PLAIN = str.maketrans(_SUPERSCRIPTS, "\N{MINUS SIGN}0123456789")
 
@@ -136,38 +138,18 @@ def render(
       scripts: Files that become its variable `script`. The variable `policy` has their digest:
         browsers run no other script.
     """
-    environment = _environment()
-    loader = environment.loader
-    if loader is None:
-        raise OutputError(template, "has no loader")
     style, script = (
-        Markup("\n".join(loader.get_source(environment, name)[0] for name in names))
+        Markup("\n".join((_FOLDER / name).read_text("utf-8") for name in names))
         for names in (styles, scripts)
     )
-    return environment.get_template(template).render(
-        style=style, script=script, policy=content_security_policy(script), **context
-    )
-
-
-def content_security_policy(script: str) -> str:
-    """Return the policy of a page that loads nothing and runs one inline script.
-
-    Styles need no digest: figures have style attributes, and where nothing may be loaded, a style
-    can send nothing to anybody.
-
-    Args:
-      script: Its whole text between the tags; without text, no script may run.
-    """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src 'sha256-{digest}'" if script else "script-src 'none'",
-            "style-src 'unsafe-inline'",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
+    # The page loads nothing and runs at most this script. Styles need no digest: figures have style
+    # attributes, and a style cannot send anything where nothing may be loaded.
+    source = f"'sha256-{digest}'" if script else "'none'"
+    policy = f"default-src 'none'; script-src {source}; style-src 'unsafe-inline'; "
+    policy += "base-uri 'none'; form-action 'none'"
+    page = _environment().get_template(template)
+    return page.render(style=style, script=script, policy=policy, **context)
 
 
 @cache
@@ -183,12 +165,17 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"raised": raised, "code": code, "cell": cell}
+    environment.filters |= {"small": text.small, "upward": text.upward, "words": text.words}
     return environment
 
 
 def raised(value: str) -> Markup:
     """Escape text and mark up its superscripts; faces differ in how they draw the characters."""
-    return Markup(re.sub("[" + _SUPERSCRIPTS + "]+", _lower, str(escape(value))))
+
+    def lowered(match: re.Match[str]) -> str:
+        return f"<sup>{match.group().translate(_PLAIN)}</sup>"
+
+    return Markup(re.sub(f"[{_SUPERSCRIPTS}]+", lowered, str(escape(value))))
 
 
 def code(value: str) -> str:
@@ -207,10 +194,6 @@ def code(value: str) -> str:
 def cell(value: str) -> str:
     """Text in a cell of a table in Markdown; nothing in it is HTML."""
     return value.replace("|", "\\|").replace("<", "&lt;")
-
-
-def _lower(match: re.Match[str]) -> str:
-    return f"<sup>{match.group().translate(_PLAIN)}</sup>"
 
 
 def write_report(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from xml.etree import ElementTree
 
 from markupsafe import Markup
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Values = Sequence[float | None]
 
 _LEFT, _WIDE, _HIGH = 0.5, 2.62, 1.66  # inches: numbers beside a panel; its width and height
+_RIGHT = 0.12  # inches right of a panel, for numbers that end at the edge
 _ROWS_WIDE = 3.5  # inches of a panel of rows with names
 _MARKS = {"ink": "s", "released": "o", "raw": "^", "third": "D"}
 _SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2)))}
@@ -123,21 +124,19 @@ def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> 
     pairs = [pair for panel in panels for series in panel.series.values() for pair in series]
     limits = [_decades([pair[side] for pair in pairs]) for side in (0, 1)]
     with drawing():
-        made = Panels(_ROWS_WIDE, 2.5)
+        made = Panels(_ROWS_WIDE, 2.5, left=0.62, below=0.5, above=0.42)
+        marks: dict[str, Any] = {
+            "linestyle": "",
+            "markersize": 4.5,
+            "alpha": 0.85,
+            "clip_on": False,
+        }
         for panel in panels:
-            axes = made.add(Margins(0.62, 0.5, above=0.42), _clipped(panel.title, 46), pad=7)
+            axes = made.add(_clipped(panel.title, 46), pad=7)
             axes.set_xlabel(across, loc="left")
             for role, series in panel.series.items():
-                axes.plot(
-                    [pair[0] for pair in series],
-                    [pair[1] for pair in series],
-                    color=COLORS[role],
-                    marker=_MARKS.get(role, "o"),
-                    linestyle="",
-                    markersize=4.5,
-                    alpha=0.85,
-                    clip_on=False,
-                )
+                color, marker = COLORS[role], _MARKS.get(role, "o")
+                axes.plot(*zip(*series, strict=True), color=color, marker=marker, **marks)
             axes.set(xscale="log", yscale="log", xlim=limits[0], ylim=limits[1])
             _ticks(axes.xaxis, _powers(*limits[0]))
             _ticks(axes.yaxis, _powers(*limits[1]))
@@ -212,8 +211,7 @@ def _powers(low: float, high: float) -> list[float]:
     if len(tens) >= 2:
         return tens
     finer = [step * 10.0**power for power in range(first, last + 1) for step in (1, 2, 5)]
-    found = [tick for tick in finer if low <= tick <= high]
-    return found or [math.sqrt(low * high)]
+    return [tick for tick in finer if low <= tick <= high] or [math.sqrt(low * high)]
 
 
 def _row_panels(
@@ -232,11 +230,10 @@ def _row_panels(
       height: Of all rows, in inches.
       width: Of a panel, in inches; default: what the longest name leaves room for.
     """
-    margins = Margins(0.22 + 0.066 * max(map(len, names), default=0), 0.3)
-    wide = width or max(_ROWS_WIDE, margins.left + 1.9)
-    made = Panels(wide, margins.above + margins.below + height)
+    left = 0.22 + 0.066 * max(map(len, names), default=0)
+    made = Panels(width or max(_ROWS_WIDE, left + 1.9), 0.64 + height, left, below=0.3)
     for title in titles:
-        axes = made.add(margins, title)
+        axes = made.add(title)
         axes.set_yticks(places, names)
         axes.tick_params(axis="y", labelcolor=COLORS["ink"])
         bare(axes, grid="x")
@@ -264,13 +261,17 @@ def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
     below = max(0.5, 0.05 * max(turned)) if turned else 0.26
     drawn = [v for p in panels for s in p.series.values() for v in s if v is not None]
     with drawing():
-        made = Panels(_WIDE, _HIGH - 0.26 + below)
+        made = Panels(_WIDE, _HIGH - 0.26 + below, _LEFT, below)
         for panel in panels:
-            axes = made.add(Margins(_LEFT, below), _clipped(panel.title), pad=7)
+            axes = made.add(_clipped(panel.title), pad=7)
             for role, values in panel.series.items():
                 _line(axes, role, values)
             _log_axis(axes, drawn)
-            _positions(axes, panel.labels)
+            axes.set_xlim(-0.5, len(panel.labels) - 0.5)
+            axes.set_xticks(range(len(panel.labels)), list(panel.labels))
+            if _turned(panel.labels):
+                for tick in axes.get_xticklabels():
+                    tick.set(rotation=38, ha="right", rotation_mode="anchor")
         return made.markup(key, label)
 
 
@@ -284,9 +285,8 @@ def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
     """
     places, y = [], 0.0
     for row in rows:
-        y += 1.0 if row.heading else 0.0
-        places.append(y)
-        y += 1.0
+        places.append(y + (1.0 if row.heading else 0.0))
+        y = places[-1] + 1.0
     drawn = [v for row in rows for v in (*row.values, *row.marks) if v]
     low = math.floor(math.log10(min(drawn))) if drawn else 0
     high = max(math.ceil(math.log10(max(drawn))), low + 1) if drawn else 1
@@ -306,7 +306,10 @@ def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
                         fontweight="bold",
                         va="center",
                     )
-            _percent_axis(axes, low, high)
+            inner = range(low + 1, high) or range(low, high + 1)
+            powers = inner[:: max(1, -(-len(inner) // 3))]  # three numbers fit
+            _ticks(axes.xaxis, [10.0**power for power in powers])
+            axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.10g} %")
         return made.markup(key)
 
 
@@ -317,13 +320,6 @@ def _dot(axes: Axes, y: float, value: float | None, mark: float | None) -> None:
         if mark:
             axes.plot([mark, value], [y, y], color=COLORS["rule"], linewidth=1.2, zorder=1)
         axes.plot([value], [y], marker="o", color=COLORS["released"], zorder=3, clip_on=False)
-
-
-def _percent_axis(axes: Axes, low: int, high: int) -> None:
-    inner = range(low + 1, high) or range(low, high + 1)
-    powers = inner[:: max(1, -(-len(inner) // 3))]  # three numbers fit
-    _ticks(axes.xaxis, [10.0**power for power in powers])
-    axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.10g} %")
 
 
 def _line(axes: Axes, role: str, values: Values) -> None:
@@ -350,14 +346,6 @@ def _log_axis(axes: Axes, values: Sequence[float]) -> None:
     axes.set_ylim(0 if 0 in values else 10.0**low, 10.0**high)
     _ticks(axes.yaxis, [*[0.0] * (0 in values), *(10.0**p for p in range(low, high + 1))])
     bare(axes)
-
-
-def _positions(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_xlim(-0.5, len(labels) - 0.5)
-    axes.set_xticks(range(len(labels)), list(labels))
-    if _turned(labels):
-        for tick in axes.get_xticklabels():
-            tick.set(rotation=38, ha="right", rotation_mode="anchor")
 
 
 def _turned(labels: Sequence[str]) -> bool:
@@ -418,47 +406,35 @@ def drawing() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Margins:
-    """Room around the axes of a panel, in inches.
-
-    Attributes:
-      left: For names of rows, or numbers.
-      below: For names of positions.
-      above: For the title.
-      right: For what ends at the edge.
-    """
-
-    left: float
-    below: float
-    above: float = 0.34
-    right: float = 0.12
-
-
-@dataclass(frozen=True)
 class Panels:
     """Panels of one size, each with all of its labels, that a page lays out itself.
 
     Attributes:
-      width: Of each, in inches.
-      height: Of each, in inches.
-      axes: Of each, on a figure of its own.
+      width: Width of a panel, in inches.
+      height: Height of a panel, in inches.
+      left: Room for names of rows, or numbers, in inches.
+      below: Room for names of positions.
+      above: Room for the title.
+      axes: Axes of each panel, on separate figures.
     """
 
     width: float
     height: float
+    left: float
+    below: float
+    above: float = 0.34
     axes: list[Axes] = field(default_factory=list)
 
-    def add(self, margins: Margins, title: str, pad: float | None = None) -> Axes:
+    def add(self, title: str, pad: float | None = None) -> Axes:
         """Add a panel with its title, so many points above its axes."""
         from matplotlib.figure import Figure as Drawing
 
-        axes = Drawing(figsize=(self.width, self.height)).add_axes(
-            (
-                margins.left / self.width,
-                margins.below / self.height,
-                (self.width - margins.left - margins.right) / self.width,
-                (self.height - margins.below - margins.above) / self.height,
-            )
+        axes = Drawing(figsize=(self.width, self.height)).subplots()
+        axes.figure.subplots_adjust(
+            left=self.left / self.width,
+            right=1 - _RIGHT / self.width,
+            bottom=self.below / self.height,
+            top=1 - self.above / self.height,
         )
         axes.set_title(title, loc="left", fontweight="bold", pad=pad)
         self.axes.append(axes)
@@ -512,7 +488,7 @@ def _make_inline(root: ElementTree.Element, key: str) -> None:
             attributes.pop("id", None)
         element.attrib = {name: _inline(name, value, key) for name, value in attributes.items()}
         texts = (element.text, element.tail)  # only line breaks stand between elements
-        element.text, element.tail = (one if one and one.strip() else None for one in texts)
+        element.text, element.tail = (text if text and text.strip() else None for text in texts)
 
 
 def _prune(element: ElementTree.Element) -> None:

@@ -13,6 +13,7 @@ from jobs.pipeline.report.accuracy import Accuracy, accuracy_section, intervals_
 from jobs.pipeline.report.budget import (
     Spending,
     budget_section,
+    exact_section,
     guarantee_section,
     noise_section,
     person_remark,
@@ -20,7 +21,6 @@ from jobs.pipeline.report.budget import (
     statements_table,
 )
 from jobs.pipeline.report.datasets import census_files, described, example, files_section
-from jobs.pipeline.report.exact import exact_section
 from jobs.pipeline.report.groups import expected_section
 from jobs.pipeline.report.page import Page, Section, write_report
 from jobs.pipeline.report.run import run_section, solving_section

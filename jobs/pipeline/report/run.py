@@ -25,11 +25,22 @@ from jobs.pipeline.report.table import (
 
 def run_section(manifest: Manifest, summary: Summary | None = None) -> Section:
     """Return the section on the machine and, in internal reports only, the costs of stages."""
-    machine = environment_table("Machine and software", _environment(manifest))
+    environment, software = manifest.environment, manifest.software
+    cores = text.NOT_RECORDED if environment.cores is None else str(environment.cores)
+    programs = [
+        ("Cores", cores),
+        ("Slots", str(environment.slots)),
+        ("Platform", environment.platform),
+        ("Java", environment.java),
+        ("Spark", environment.spark),
+        ("Python", software.python),
+        *sorted(software.libraries.items()),
+    ]
+    machine = environment_table("Machine and software", programs)
     if summary is None or not summary.stages:
         return Section("run", "Run", "What made this release.", [machine])
-    lead = "Elapsed time is what a clock shows; core time adds up all cores, those of workers too."
-    lead += f" In all {text.decimal(summary.total.core_hours)} core hours."
+    lead = "Core time is the sum over all cores, those of workers included; in all "
+    lead += f"{text.decimal(summary.total.core_hours)} core hours."
     blocks: list[Block] = [Row([stages_table(summary), machine])]
     if summary.stragglers:
         blocks.append(_stragglers_table(summary.stragglers))
@@ -94,29 +105,19 @@ def _stragglers_table(stragglers: Sequence[Straggler]) -> Table:
     return Table.of("stragglers", "Tasks that took much longer than predicted", columns)
 
 
-def _environment(manifest: Manifest) -> list[tuple[str, str]]:
-    environment, software = manifest.environment, manifest.software
-    cores = text.NOT_RECORDED if environment.cores is None else str(environment.cores)
-    return [
-        ("Cores", cores),
-        ("Slots", str(environment.slots)),
-        ("Platform", environment.platform),
-        ("Java", environment.java),
-        ("Spark", environment.spark),
-        ("Python", software.python),
-        *sorted(software.libraries.items()),
-    ]
-
-
 _WAYS = {"plain": "plain", "totals": "totals expected", "composition": "cells expected"}
+_MOVED_BY = {
+    "exact": "the nearest counts that allow it",
+    "penalty": "the sum of the children that fit the noisy answers best with a penalty on what the "
+    "parent moves",
+}
 
 
 def solving_section(solved: Sequence[SolvedLevel]) -> Section:
     """Return the section on solving by geolevel, and on moves of the failsafe."""
     lead = (
-        "Each parent and its children form one problem: find the nonnegative whole numbers closest "
-        "to all noisy answers that add up. Every solution is certified; manifest.json has the "
-        "certificates."
+        "Each parent and its children form one problem: find the nonnegative integers closest to "
+        "all noisy answers that add up. manifest.json has a certificate of every solution."
     )
     moved = (sum(move.records for move in level.moved) for level in solved)
     columns = [
@@ -127,9 +128,11 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
         numbers("Failsafe", (len(level.moved) for level in solved), hint="parents moved"),
         numbers("Moved", moved, hint="records"),
     ]
+    ways = {move.by for level in solved for move in level.moved} or {"exact"}
     note = (
-        "Widened: no whole numbers next to the solution add up, so the next ones were tried. "
-        f"Failsafe: {_failsafe(solved)}"
+        "Widened: no integers next to the solution add up, so the next ones were tried. Failsafe: "
+        "Where no children of a parent can keep what they must, the failsafe moves the parent to "
+        f"{' or '.join(_MOVED_BY[way] for way in sorted(ways))}."
     )
     tables = [Table.of("solving", "How counts were made", columns, note)]
     expected = [(v.geolevel, v.expected_totals) for v in solved if v.expected_totals is not None]
@@ -138,42 +141,28 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
     return Section("solving", "Solving", lead, tables)
 
 
-def _failsafe(solved: Sequence[SolvedLevel]) -> str:
-    """Describe the failsafe, and the counts it chose."""
-    by = {move.by for level in solved for move in level.moved}
-    chosen = {
-        "exact": "the nearest counts that allow it",
-        "penalty": "the sum of the children that fit the noisy answers best with a penalty on "
-        "what the parent moves",
-    }
-    return (
-        "Where no children of a parent can keep what they must, the failsafe moves the parent to "
-        f"{' or '.join(chosen[way] for way in sorted(by or {'exact'}))}."
-    )
-
-
 def _expected_table(requested: Sequence[tuple[str, ExpectedTotals]]) -> Table:
     rows = [
-        (geolevel, one, error) for geolevel, one in requested for error in one.errors or (None,)
+        (geolevel, expected, error)
+        for geolevel, expected in requested
+        for error in expected.errors or (None,)
     ]
-    seen, found = [one for _, one, _ in rows], [error for *_, error in rows]
-    errors = (None if e is None else e.error for e in found)
-    changes = (None if e is None else e.difference_error for e in found)
+    used, errors = [expected for _, expected, _ in rows], [error for *_, error in rows]
+    squared = (None if error is None else error.error for error in errors)
+    changes = (None if error is None else error.difference_error for error in errors)
     columns = [
         labels("Geolevel", (geolevel for geolevel, *_ in rows)),
-        labels("Released", (_WAYS[one.way] for one in seen)),
-        numbers("Kappa", (one.kappa for one in seen), text.decimal),
-        numbers("Seen", (one.children for one in seen), hint="geounits learned from"),
-        numbers("Apart", (one.flat for one in seen), hint="nothing is expected of them"),
-        labels("Marginal", (None if e is None else e.query for e in found)),
-        labels("Way", (None if e is None else _WAYS[e.way] for e in found)),
-        numbers("Squared error", errors, text.decimal, "estimated"),
+        labels("Released", (_WAYS[expected.way] for expected in used)),
+        numbers("Kappa", (expected.kappa for expected in used), text.decimal),
+        numbers("Seen", (expected.children for expected in used), hint="geounits learned from"),
+        numbers("Apart", (expected.flat for expected in used), hint="geounits without prediction"),
+        labels("Marginal", (None if error is None else error.query for error in errors)),
+        labels("Way", (None if error is None else _WAYS[error.way] for error in errors)),
+        numbers("Squared error", squared, text.decimal, "estimated"),
         numbers("Of the difference", changes, text.decimal, "standard error"),
     ]
-    return Table.of(
-        "expected-totals",
-        "Totals expected by housing units",
-        columns,
+    note = (
         "Counts are shrunk toward the mean household of their parent, so geounits with many "
-        "persons a unit lose; estimates are not. Errors are estimated from noisy answers alone.",
+        "persons a unit lose; estimates are not. Errors are estimated from noisy answers alone."
     )
+    return Table.of("expected-totals", "Totals expected by housing units", columns, note)

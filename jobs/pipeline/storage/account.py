@@ -31,6 +31,7 @@ from das.privacy.budget import (
 )
 from das.queries.sensitivity import Neighbors
 from das.rational import stated_fraction
+from jobs.pipeline.storage.files import naming_file
 from jobs.pipeline.storage.journal import LINES, append_to_journal, is_begun, read_journal
 from jobs.pipeline.storage.place import Place, StoredPlace, is_same
 from jobs.pipeline.storage.stores.store import probe
@@ -125,20 +126,20 @@ def default_account(*inputs: Place) -> Place:
         above = dict.fromkeys(_around(data))
         around |= above
         near.append(above | dict.fromkeys([*_within(data), *_accounts_in(data.parent)]))
-    found = {path: None for paths in near for path in paths}
-    if not found and len({data.parent for data in inputs}) == 1:
+    accounts = {path: None for paths in near for path in paths}
+    if not accounts and len({data.parent for data in inputs}) == 1:
         return _beside(inputs[-1])
-    if len(found) == 1 and found == around and all(paths == found for paths in near):
-        return next(iter(found))
+    if len(accounts) == 1 and accounts == around and all(paths == accounts for paths in near):
+        return next(iter(accounts))
     what = "more than one account may be that of these people"
-    if not found:
+    if not accounts:
         what = "the inputs of the products lie in several folders, and share no account"
-    elif len(found) == 1:
+    elif len(accounts) == 1:
         what = "an account near one input may be of these people, and is not near every input"
     raise ConfigError(
         "privacy.account",
         f"is needed: {what}",
-        got=[str(path) for path in found or inputs],
+        got=[str(path) for path in accounts or inputs],
         want="the account that all runs on them share",
     )
 
@@ -150,8 +151,8 @@ def keyed(digest: bytes, key: bytes | None = None) -> str:
       digest: Digest of the data, which is never written itself.
       key: The key; None draws 16 random bytes.
 
-    >>> one = keyed(b"digest")
-    >>> is_keyed(one, b"digest"), is_keyed(one, b"other"), one == keyed(b"digest")
+    >>> text = keyed(b"digest")
+    >>> is_keyed(text, b"digest"), is_keyed(text, b"other"), text == keyed(b"digest")
     (True, False, False)
     """
     key = uuid.uuid4().bytes if key is None else key
@@ -180,12 +181,12 @@ def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
     for other in near:
         if other == path or (is_there(path) and is_same(path, other)):
             continue
-        for one in read_account(other):
-            if one.input is not None and is_keyed(one.input, digest):
+        for spent in read_account(other):
+            if spent.input is not None and is_keyed(spent.input, digest):
                 raise LedgerError(
                     str(path),
                     "is a second account: another one holds grants for the same data",
-                    got=f"{other}: grant {one.grant!r} of {one.product!r}",
+                    got=f"{other}: grant {spent.grant!r} of {spent.product!r}",
                     remedy="name that account under privacy.account, or move it to the new place",
                 )
 
@@ -247,7 +248,8 @@ def check_account(path: Place) -> None:
       OutputError: The account cannot be written.
     """
     if isinstance(path, StoredPlace):
-        _check_stored(path)
+        with naming_file(path, "the account cannot be kept there", _REMEDY):
+            probe(path.store, path.parent.key)
         return
     if path.exists():
         usable = path.is_file() and os.access(path, os.R_OK | os.W_OK)
@@ -256,15 +258,6 @@ def check_account(path: Place) -> None:
     if not usable:
         got = os.strerror(errno.EISDIR) if path.is_dir() else "no permission, or a read-only disk"
         raise OutputError(str(path), "the account cannot be written", got=got, remedy=_REMEDY)
-
-
-def _check_stored(path: StoredPlace) -> None:
-    """Test whether a store can hold an account, in the folder of the account."""
-    try:
-        probe(path.store, path.parent.key)
-    except OSError as error:
-        what = "the account cannot be kept there"
-        raise OutputError(str(path), what, got=error.strerror, remedy=_REMEDY) from None
 
 
 def read_account(path: Place) -> tuple[Spent, ...]:
@@ -372,33 +365,33 @@ def composed(spent: Sequence[Reservation]) -> tuple[Composition, ...]:
       The sum for added and removed records, if all grants state it; then the sum for changed
       records. Empty without grants.
     """
-    added = [one.budget for one in spent]
+    added = [grant.budget for grant in spent]
     changed = [
-        Budget(one.changed_record, one.budget.delta, Neighbors.BOUNDED, one.budget.definition)
-        for one in spent
+        Budget(grant.changed_record, grant.budget.delta, Neighbors.BOUNDED, grant.budget.definition)
+        for grant in spent
     ]
-    is_stated = all(one.neighbors is Neighbors.UNBOUNDED for one in added)
+    is_stated = all(budget.neighbors is Neighbors.UNBOUNDED for budget in added)
     sums = [added, changed] if is_stated else [changed]
     return tuple(compose_budgets(budgets) for budgets in sums if budgets)
 
 
 def _is_new(path: Place, reservation: Reservation, spent: Sequence[Spent]) -> bool:
-    for one in spent:
-        if (one.product, one.grant) != (reservation.product, reservation.grant):
+    for grant in spent:
+        if (grant.product, grant.grant) != (reservation.product, reservation.grant):
             continue
-        if one.run != reservation.run:
+        if grant.run != reservation.run:
             raise LedgerError(
                 str(path),
                 f"grant {reservation.grant!r} of {reservation.product!r} was spent by another run",
-                got=f"{one.folder}, {one.claimed}",
+                got=f"{grant.folder}, {grant.claimed}",
                 remedy="go on in that folder; or grant a new budget for the same people by another "
                 "privacy.budget_id, and its cost is added to what they have lost",
             )
-        if one.budget != reservation.budget:
+        if grant.budget != reservation.budget:
             raise LedgerError(
                 str(path),
                 "holds another budget for this run",
-                got=one.budget,
+                got=grant.budget,
                 want=reservation.budget,
             )
         return False

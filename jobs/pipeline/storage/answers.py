@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -43,27 +44,14 @@ from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place
 
-ANSWERS = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("query", pa.dictionary(pa.int32(), pa.string())),
-        ("answers", pa.list_(pa.int64())),
-    ]
-)
-MEASUREMENTS = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("query", pa.dictionary(pa.int32(), pa.string())),
-        ("mechanism", pa.dictionary(pa.int32(), pa.string())),
-        ("parameter", pa.dictionary(pa.int32(), pa.string())),
-        ("variance", pa.float64()),
-        *PACKED,
-    ]
-)
+_NAMES = pa.dictionary(pa.int32(), pa.string())
+_ROW = [("geocode", pa.string()), ("query", _NAMES)]
+ANSWERS = pa.schema([*_ROW, ("answers", pa.list_(pa.int64()))])
+_NOISE = [("mechanism", _NAMES), ("parameter", _NAMES), ("variance", pa.float64())]
+MEASUREMENTS = pa.schema([*_ROW, *_NOISE, *PACKED])
 ORIGIN = "origin"
 """Fact of imported measurements: their origin."""
 MEASUREMENTS_FORMAT = 2  # 1: answers as lists of int64
-_OF_NOISE = ("mechanism", "parameter", "variance")
 # Queries with more answers list labels of their factors in place of labels of all answers. Default,
 # not measured.
 _LABELS = 100_000
@@ -72,7 +60,10 @@ LAZY_MEASUREMENTS = MEASUREMENTS.append(pa.field("positions", pa.list_(pa.int64(
 
 @dataclass(frozen=True, eq=False)
 class DrawnAnswers:
-    """Drawn answers of an on-demand query in compressed sparse rows, a row per geounit.
+    """Noisy answers of an on-demand query in compressed sparse rows, a row per geounit.
+
+    Below the root, noise is drawn only for answers about cells that are positive in the published
+    counts of the parent. Other answers are absent.
 
     Attributes:
       offsets: int64[G + 1]; geounit g has entries offsets[g]:offsets[g + 1].
@@ -184,21 +175,14 @@ def measurement_table(
 
 def described(query: Query) -> dict[str, Any]:
     """Describe a query for readers of the measurements; JSON."""
-    known = {
-        "query": query.name,
-        "answers": query.size,
-        "shape": list(query.shape),
-        **_labels(query),
-    }
-    if query.is_partition:
-        return known
-    return {**known, "factors": [factor.matrix.tolist() for factor in query.factors]}
-
-
-def _labels(query: Query) -> dict[str, Any]:
+    facts = {"query": query.name, "answers": query.size, "shape": list(query.shape)}
     if query.size <= _LABELS:
-        return {"labels": query.labels()}
-    return {"factor_labels": [list(factor.labels) for factor in query.factors]}
+        facts["labels"] = query.labels()
+    else:
+        facts["factor_labels"] = [list(factor.labels) for factor in query.factors]
+    if not query.is_partition:
+        facts["factors"] = [factor.matrix.tolist() for factor in query.factors]
+    return facts
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -222,12 +206,12 @@ def _by_query(table: pa.Table) -> dict[str, pa.Table]:
         names = column.chunk(0).dictionary.to_pylist()
         for start, stop in pairwise([*starts.tolist(), len(index)]):
             runs.setdefault(names[index[start]], []).append(table.slice(start, stop - start))
-    return {query: pa.concat_tables(found) for query, found in runs.items()}
+    return {query: pa.concat_tables(tables) for query, tables in runs.items()}
 
 
 def answers_reader(dataset: Dataset) -> RangeReader:
     """Open a reader of answers by range, without the columns that describe the noise."""
-    return RangeReader(dataset, without=_OF_NOISE)
+    return RangeReader(dataset, without=[name for name, _ in _NOISE])
 
 
 def read_answers(
@@ -297,7 +281,7 @@ def read_listed(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
     Raises:
       OutputError: A file cannot be read, or a later version wrote it.
     """
-    _require_known_format(dataset)
+    dataset.known_format(MEASUREMENTS_FORMAT)
     with understanding(dataset.path):
         return with_lists(dataset.read(low, high))
 
@@ -321,9 +305,9 @@ def read_available(
       OutputError: The dataset lacks the query, or a file cannot be read.
     """
     with understanding(dataset.path):
-        if name not in dataset.facts["queries"]:
-            held = dataset.facts["queries"]
-            raise OutputError(str(dataset.path), f"does not hold {name}", got=held)
+        queries = dataset.facts["queries"]
+        if name not in queries:
+            raise OutputError(str(dataset.path), f"does not hold {name}", got=queries)
         rows = rows_about(dataset.read(low, high), name)
         codes = texts(rows)
         return codes, unpacked(rows).reshape(len(codes), n_answers)
@@ -345,18 +329,14 @@ def read_measured(
     Raises:
       OutputError: A file cannot be read.
     """
-    _require_known_format(dataset)
+    dataset.known_format(MEASUREMENTS_FORMAT)
     with understanding(dataset.path):
         rows = rows_about(dataset.read(), name)
         codes = texts(rows)
+        mechanism = cache(lambda kind, text: read_mechanism(kind, stated_fraction(text)))
         kinds, parameters = (rows.column(c).to_pylist() for c in ("mechanism", "parameter"))
-        pairs = list(zip(kinds, parameters, strict=True))
-        mechanisms = {
-            (kind, parameter): read_mechanism(kind, stated_fraction(parameter))
-            for kind, parameter in dict.fromkeys(pairs)
-        }
         answers = unpacked(rows).reshape(len(codes), n_answers)
-        return codes, answers, tuple(mechanisms[pair] for pair in pairs)
+        return codes, answers, tuple(map(mechanism, kinds, parameters))
 
 
 def _rows_of(
@@ -364,26 +344,15 @@ def _rows_of(
 ) -> Iterator[tuple[Query | LinearRow, pa.Table]]:
     """Yield each query with its rows; checks that they are of exactly these geounits."""
     reader = dataset if isinstance(dataset, RangeReader) else answers_reader(dataset)
-    _require_known_format(reader.dataset)
+    reader.dataset.known_format(MEASUREMENTS_FORMAT)
     table = reader.read(str(codes[0]), str(codes[-1]))
-    found = _by_query(table)
+    by_query = _by_query(table)
     wanted = pa.chunked_array([pa.array(codes, pa.string())])
     for query in queries:
-        rows = found.get(query.name, table.slice(0, 0))
+        rows = by_query.get(query.name, table.slice(0, 0))
         if not rows.num_columns or not rows.column("geocode").equals(wanted):
             raise _lacks(reader.path, query, len(rows), len(codes))
         yield query, rows
-
-
-def _require_known_format(dataset: Dataset) -> None:
-    """Refuse answers that a later version wrote."""
-    if dataset.facts.get("format", 1) not in range(1, MEASUREMENTS_FORMAT + 1):
-        raise OutputError(
-            str(dataset.path),
-            "has answers of a format that this version does not know",
-            got=dataset.facts["format"],
-            want=f"at most {MEASUREMENTS_FORMAT}",
-        )
 
 
 def _lacks(path: Place, query: Query | LinearRow, got: int, want: int) -> OutputError:

@@ -75,8 +75,7 @@ def ragged_lists(offsets: IntArray, values: npt.NDArray[Any]) -> pa.ListArray:
 
 def repeated(text: str, n: int) -> pa.DictionaryArray:
     """Make a dictionary column that repeats a text n times."""
-    which = pa.array(np.zeros(n, np.int32))
-    return pa.DictionaryArray.from_arrays(which, pa.array([text], pa.string()))
+    return chosen(np.zeros(n, np.int32), [text])
 
 
 def chosen(index: npt.NDArray[np.int32], texts: Sequence[str]) -> pa.DictionaryArray:
@@ -133,13 +132,13 @@ def packed(values: npt.NDArray[np.integer], offsets: IntArray) -> list[pa.Array 
       ValueError: A row has more bytes than Arrow and Parquet can hold in one place, 2 GiB.
     """
     flat = np.ascontiguousarray(values).ravel()
-    width, held, far = _narrowest(flat)
-    held[far] = _least(width)
+    width, narrow, far = _narrowest(flat)
+    narrow[far] = _least(width)
     ends = np.searchsorted(far, offsets)
     return [
         pa.array(np.full(len(offsets) - 1, width, np.int8)),
-        _binary(held, offsets),
-        _binary(flat[far].astype("<i8"), ends),
+        byte_rows(narrow, offsets),
+        byte_rows(flat[far].astype("<i8"), ends),
     ]
 
 
@@ -187,9 +186,9 @@ def _narrowest(
 ) -> tuple[int, npt.NDArray[np.integer], IntArray]:
     """Return the best width, the numbers in it, and positions of the numbers to escape."""
     for width in _WIDTHS:
-        held, far = _of_width(values, width)
+        narrow, far = _of_width(values, width)
         if len(far) * _MOST_ESCAPED <= len(values):
-            return width, held, far
+            return width, narrow, far
     return 8, values.astype("<i8"), np.empty(0, np.int64)
 
 
@@ -197,20 +196,20 @@ def _of_width(
     values: npt.NDArray[np.integer], width: int
 ) -> tuple[npt.NDArray[np.integer], IntArray]:
     """Cast numbers to `width` bytes, and return positions of those that do not fit."""
-    held, far = np.empty(len(values), f"<i{width}"), []
+    narrow, far = np.empty(len(values), f"<i{width}"), []
     least = _least(width)
     for start in range(0, len(values), _PIECE):
         piece = values[start : start + _PIECE]
-        held[start : start + _PIECE] = piece
+        narrow[start : start + _PIECE] = piece
         far.append(np.flatnonzero((piece <= least) | (piece >= -least)) + start)
-    return held, np.concatenate([np.empty(0, np.int64), *far])
+    return narrow, np.concatenate([np.empty(0, np.int64), *far])
 
 
 def _least(width: int) -> int:
     return -(1 << (8 * width - 1))
 
 
-def _binary(values: npt.NDArray[np.integer], offsets: IntArray) -> pa.ChunkedArray:
+def byte_rows(values: npt.NDArray[np.number], offsets: IntArray) -> pa.ChunkedArray:
     """View rows of numbers as bytes, without copying.
 
     Raises:
@@ -243,14 +242,14 @@ def _runs(rows: pa.Table) -> Iterator[tuple[pa.Table, int]]:
 def _unpacked(rows: pa.Table, width: int, *, narrow: bool) -> IntArray:
     escaped = _bytes_of(rows.column("escaped")).view("<i8")
     kind = next(k for k in _KINDS if _holds(k, width, escaped)) if narrow else np.int64
-    held: npt.NDArray[Any] = _bytes_of(rows.column("answers")).view(f"<i{width}").astype(kind)
+    values: npt.NDArray[Any] = _bytes_of(rows.column("answers")).view(f"<i{width}").astype(kind)
     if width == np.dtype(np.int64).itemsize:
-        return held
-    far = np.flatnonzero(held == _least(width))
+        return values
+    far = np.flatnonzero(values == _least(width))
     if len(far) != len(escaped):
         raise ValueError(f"{len(escaped)} escaped numbers in {len(far)} places")
-    held[far] = escaped
-    return held
+    values[far] = escaped
+    return values
 
 
 def _holds(kind: type[np.signedinteger[Any]], width: int, escaped: IntArray) -> bool:
@@ -262,12 +261,12 @@ def _holds(kind: type[np.signedinteger[Any]], width: int, escaped: IntArray) -> 
 
 def _bytes_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
     """Return uint8, the bytes of all rows; a single chunk is not copied."""
-    found = []
+    pieces = []
     for chunk in column.chunks:
         ends, data = _ends(chunk), chunk.buffers()[2]
         if len(chunk) and data is not None:
-            found.append(np.frombuffer(data, np.uint8)[ends[0] : ends[-1]])
-    return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.uint8), *found])
+            pieces.append(np.frombuffer(data, np.uint8)[ends[0] : ends[-1]])
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.uint8), *pieces])
 
 
 def _ends(chunk: pa.Array) -> IntArray:

@@ -57,18 +57,13 @@ def without_formulas(table: pa.Table) -> pa.Table:
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Convert a column for CSV: dictionaries become texts, and formulas are escaped."""
     if pa.types.is_dictionary(column.type):
-        return pa.chunked_array([_spelled(chunk) for chunk in column.chunks], pa.string())
+        column = column.cast(pa.string())
     if not pa.types.is_string(column.type):
         return column
     guarded = pc.match_substring_regex(column, f"^{_FORMULA.pattern}")
     if not pc.any(guarded).as_py():
         return column
     return pc.if_else(guarded, pc.binary_join_element_wise("'", column, ""), column)
-
-
-def _spelled(chunk: pa.DictionaryArray) -> pa.Array:
-    texts = [without_formula(text) for text in chunk.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(chunk.indices)
 
 
 class CsvPartWriter:

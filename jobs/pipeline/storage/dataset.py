@@ -37,8 +37,8 @@ from das.errors import OutputError
 from jobs.pipeline.storage.files import (
     create_file,
     json_text,
-    make_closed_file,
     make_closed_folder,
+    naming_file,
     replace_file,
     understanding,
     writing,
@@ -52,7 +52,7 @@ from jobs.pipeline.storage.place import (
     remove_tree,
     store_of,
 )
-from jobs.pipeline.storage.stores.store import Stat
+from jobs.pipeline.storage.stores.store import OWNER_ONLY, Stat
 
 MANIFEST = "_manifest.json"
 PROPOSED = "_proposed-{}.json"
@@ -132,6 +132,18 @@ class Dataset:
         """Return the size of all parts on disk, without the manifest."""
         return sum(part.bytes for part in self.parts)
 
+    def known_format(self, newest: int) -> int:
+        """Return the format number of the files, which is 1 if the facts name none.
+
+        Raises:
+          OutputError: The number is above `newest`: a later version wrote the files.
+        """
+        number: int = self.facts.get("format", 1)
+        if number not in range(1, newest + 1):
+            what = "is in a format that this version does not read"
+            raise OutputError(str(self.path), what, got=number, want=newest)
+        return number
+
     def within(self, low: str = "", high: str = LAST) -> Dataset:
         """Return the dataset without the parts that hold no geocode of low..high."""
         parts = tuple(p for p in self.parts if p.rows and p.high >= low and p.low <= high)
@@ -175,10 +187,10 @@ class _OpenPart:
         """Read some row groups in one call."""
         if not groups:
             return []
-        found = self.file.read_row_groups(groups, columns=self.names, use_threads=False)
+        rows = self.file.read_row_groups(groups, columns=self.names, use_threads=False)
         sizes = [self.file.metadata.row_group(group).num_rows for group in groups]
         starts = accumulate(sizes, initial=0)
-        return [found.slice(start, size) for start, size in zip(starts, sizes, strict=False)]
+        return [rows.slice(start, size) for start, size in zip(starts, sizes, strict=False)]
 
 
 class RangeReader:
@@ -210,7 +222,7 @@ class RangeReader:
         self._query = query
         self._names = None if columns is None else list(columns)
         self._opened: dict[str, _OpenPart] = {}
-        self._held: dict[tuple[str, int], pa.Table] = {}
+        self._kept: dict[tuple[str, int], pa.Table] = {}
 
     def read(self, low: str = "", high: str = LAST) -> pa.Table:
         """Read the rows with low <= geocode <= high; see `Dataset.read`.
@@ -220,19 +232,19 @@ class RangeReader:
         """
         parts = self.dataset.within(low, high).parts
         self._opened = {p.file: self._opened[p.file] for p in parts if p.file in self._opened}
-        held, self._held = self._held, {}
+        kept, self._kept = self._kept, {}
         tables: list[pa.Table] = []
         for part in parts:
             with _reading(self.path, part):
-                tables += self._read_part(part, low, high, held)
+                tables += self._read_part(part, low, high, kept)
         if not tables:
             return self._empty()
         with understanding(self.path, _AGAIN):  # parts may differ in their columns
-            found = pa.concat_tables(tables)
-        return found if self._names is None else found.select(self._names)
+            rows = pa.concat_tables(tables)
+        return rows if self._names is None else rows.select(self._names)
 
     def _read_part(
-        self, part: PartFile, low: str, high: str, held: dict[tuple[str, int], pa.Table]
+        self, part: PartFile, low: str, high: str, kept: dict[tuple[str, int], pa.Table]
     ) -> list[pa.Table]:
         if part.file not in self._opened:
             self._opened[part.file] = self._open(part)
@@ -242,37 +254,37 @@ class RangeReader:
             for group, (first, last) in enumerate(opened.bounds)
             if first <= high and last >= low and self._may_be_wanted(opened.file, group)
         ]
-        found = {group: held[part.file, group] for group in groups if (part.file, group) in held}
-        fresh = [group for group in groups if group not in found]
+        tables_of = {g: kept[part.file, g] for g in groups if (part.file, g) in kept}
+        fresh = [group for group in groups if group not in tables_of]
         # Two readings, so that kept row groups do not keep finished ones in shared memory.
         for is_held in (False, True):
             some = [group for group in fresh if (opened.bounds[group][1] > high) is is_held]
-            found |= zip(some, opened.read(some), strict=True)
+            tables_of |= zip(some, opened.read(some), strict=True)
         tables = []
         for group in groups:
             first, last = opened.bounds[group]
             if last > high:
-                self._held[part.file, group] = found[group]
+                self._kept[part.file, group] = tables_of[group]
             inside = low <= first and last <= high
-            tables += [found[group]] if inside else _cut(found[group], low, high)
-        return tables or [found[group].slice(0, 0) for group in groups[:1]]
+            tables += [tables_of[group]] if inside else _cut(tables_of[group], low, high)
+        return tables or [tables_of[group].slice(0, 0) for group in groups[:1]]
 
     def _open(self, part: PartFile) -> _OpenPart:
         """Open a part; in a store, the footer is read and requests are combined."""
         path = self.path / part.file
         stored = isinstance(path, StoredPlace)
         file = pq.ParquetFile(open_input(path, part.bytes), pre_buffer=stored)
-        held = file.schema_arrow.names
-        if "geocode" in held and file.schema_arrow.field("geocode").type != pa.string():
+        present = file.schema_arrow.names
+        if "geocode" in present and file.schema_arrow.field("geocode").type != pa.string():
             raise ValueError("column geocode holds no text")
-        names = self._names or held
+        names = self._names or present
         if "geocode" not in names:
             names = [*names, "geocode"]  # by which row groups are cut
         for name in names if self._names is not None else ():
-            if name not in held:
+            if name not in present:
                 raise KeyError(f"column {name}")
         bounds = [("", LAST)] * file.num_row_groups
-        if "geocode" in held:
+        if "geocode" in present:
             bounds = [_bounds_of(file, group, "geocode") for group in range(file.num_row_groups)]
         is_all = self._names is None and not self._without
         wanted = [name for name in names if name not in self._without]
@@ -347,7 +359,7 @@ class PartSink:
         else:
             _make_folder(path.parent)
             with writing(path, path):
-                make_closed_file(path)
+                path.touch(mode=OWNER_ONLY, exist_ok=False)
             self.opened = path
 
     def note(self, table: pa.Table, key: str | None) -> None:
@@ -520,7 +532,7 @@ def publish(
 def _renamed(dataset: Place, part: PartFile, names: Mapping[str, str]) -> PartFile:
     if part.file not in names:
         return part
-    (store, name), (_, other) = (store_of(dataset / one) for one in (part.file, names[part.file]))
+    (store, name), (_, other) = (store_of(dataset / file) for file in (part.file, names[part.file]))
     with writing(dataset / names[part.file]):
         store.rename(name, other)
     return replace(part, file=names[part.file])
@@ -722,8 +734,8 @@ def sweep(root: Place) -> None:
     files and drafts. Call it when no task is writing.
     """
 
-    def sweep_whole(found: tuple[Place, Mapping[str, Stat]]) -> None:
-        dataset, files = found
+    def sweep_whole(folder: tuple[Place, Mapping[str, Stat]]) -> None:
+        dataset, files = folder
         path, number, data = _current(dataset)
         if number:
             replace_file(dataset / MANIFEST, data)  # a driver may have died before this step
@@ -737,13 +749,8 @@ def sweep(root: Place) -> None:
 
 def files_beside_datasets(root: Place) -> list[Place]:
     """List the files under a folder that are in no published dataset, sorted."""
-    found = [
-        folder / name
-        for folder, files in _folders_under(root)
-        if MANIFEST not in files
-        for name in files
-    ]
-    return sorted(found, key=str)
+    other = ((folder, files) for folder, files in _folders_under(root) if MANIFEST not in files)
+    return sorted((folder / name for folder, files in other for name in files), key=str)
 
 
 def _sweep_one(dataset: Place, parts: Iterable[PartFile], manifest: str = MANIFEST) -> None:
@@ -860,10 +867,10 @@ def find_damage(dataset: Place, attempt: str | None = None) -> list[OutputError]
       attempt: Identity of a proposed attempt; None for the published dataset.
     """
     try:
-        found = Dataset.open(dataset) if attempt is None else read_proposal(dataset, attempt)
+        opened = Dataset.open(dataset) if attempt is None else read_proposal(dataset, attempt)
     except OutputError as error:
         return [error]
-    damage = at_once(dataset, lambda part: _damage_of(dataset, part), found.parts)
+    damage = at_once(dataset, lambda part: _damage_of(dataset, part), opened.parts)
     return [error for error in damage if error is not None]
 
 
@@ -906,18 +913,15 @@ def check_sizes(root: Place) -> None:
     Raises:
       OutputError: A file is missing or of another size.
     """
-    found = [item for item in _folders_under(root) if MANIFEST in item[1]]
-    opened = at_once(root, Dataset.open, [dataset for dataset, _ in found])
-    for dataset, (_, files) in zip(opened, found, strict=True):
+    folders = {folder: files for folder, files in _folders_under(root) if MANIFEST in files}
+    for dataset in at_once(root, Dataset.open, folders):
         for part in dataset.parts:
-            size = files[part.file].st_size if part.file in files else None
-            if size != part.bytes:
-                what = "is missing" if size is None else "was changed after it was published"
+            stat = folders[dataset.path].get(part.file)
+            if stat is None or stat.st_size != part.bytes:
+                what = "is missing" if stat is None else "was changed after it was published"
                 raise OutputError(str(dataset.path / part.file), what, remedy=_AGAIN)
 
 
 def _make_folder(folder: Place) -> None:
-    try:
+    with naming_file(folder, "cannot be created"):
         make_closed_folder(folder)
-    except OSError as error:
-        raise OutputError(str(folder), "cannot be created", got=error.strerror) from None

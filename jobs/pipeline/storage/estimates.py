@@ -23,7 +23,15 @@ from das.queries.query import Query
 from das.tree.coordinates import Coordinates
 from das.tree.intervals import central_intervals, normal_factor
 from das.tree.passes import Moments
-from jobs.pipeline.storage.columns import flattened, lengths, lists, ragged_lists, repeated, texts
+from jobs.pipeline.storage.columns import (
+    byte_rows,
+    flattened,
+    lengths,
+    lists,
+    ragged_lists,
+    repeated,
+    texts,
+)
 from jobs.pipeline.storage.dataset import LAST, Dataset, PartFile, PartWriter, RangeReader
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.place import Place
@@ -41,20 +49,17 @@ _SINGLE_BELOW = 2.0**16  # below it float32 rounds by at most 2^-9, less than an
 
 
 def tables_schema(largest_above: float) -> pa.Schema:
-    """Return the columns of tables, in single precision if rounding is far below any noise.
+    """Return the schema of estimated tables: float32 if estimates are below 2^16, else float64.
+
+    Below 2^16, float32 rounds by at most 2^-9, less than any noise.
 
     Args:
       largest_above: Largest estimate of the geolevel above, an approximate bound for its children.
     """
     number = pa.float32() if largest_above < _SINGLE_BELOW else pa.float64()
-    return pa.schema(
-        [
-            ("geocode", pa.string()),
-            ("query", pa.dictionary(pa.int32(), pa.string())),
-            ("estimate", pa.list_(number)),
-            ("standard_error", pa.list_(number)),
-        ]
-    )
+    values = [("estimate", pa.list_(number)), ("standard_error", pa.list_(number))]
+    names = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([("geocode", pa.string()), ("query", names), *values])
 
 
 def write_moments(
@@ -103,15 +108,12 @@ def _moments_table(
     )
 
 
-def _value_bytes(values: FloatArray, *, single: bool) -> pa.Array:
+def _value_bytes(values: FloatArray, *, single: bool) -> pa.Array | pa.ChunkedArray:
     """Encode rows of floats in 8 bytes each, or in 4 if `single` and the row is small."""
     small = single & (np.abs(values).max(axis=1, initial=0) < _SINGLE_BELOW)
     if not small.any() or small.all():
-        held = np.ascontiguousarray(values, "<f4" if small.any() else "<f8")
-        size = values.shape[1] * held.itemsize
-        ends = (size * np.arange(len(values) + 1)).astype(np.int32)
-        buffers = [None, pa.py_buffer(ends), pa.py_buffer(held)]
-        return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+        numbers = np.ascontiguousarray(values, "<f4" if small.any() else "<f8")
+        return byte_rows(numbers.ravel(), values.shape[1] * np.arange(len(values) + 1))
     rows = [
         row.astype("<f4" if is_small else "<f8").tobytes()
         for row, is_small in zip(values, small.tolist(), strict=True)
@@ -147,7 +149,7 @@ def read_moments(
     Raises:
       OutputError: The dataset lacks a geounit, or a file cannot be read.
     """
-    _require_known_format(dataset.dataset if isinstance(dataset, RangeReader) else dataset)
+    (dataset.dataset if isinstance(dataset, RangeReader) else dataset).known_format(FORMAT)
     with understanding(dataset.path):
         table = dataset.read(str(codes[0]), str(codes[-1]))
         present = texts(table)
@@ -214,7 +216,7 @@ def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
     Raises:
       OutputError: A file cannot be read, or a later version wrote it.
     """
-    number = _require_known_format(dataset)
+    number = dataset.known_format(FORMAT)
     table = dataset.read(low, high)
     if number == 1 or not table.num_columns:
         return table
@@ -227,21 +229,9 @@ def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
             for name in ("estimate", "standard_error")
         )
         bounds = central_intervals(values, errors, half_width)
+        names = ("estimate", "standard_error", "lower", "upper")
         columns = (values, errors, bounds.lower, bounds.upper)
-        names = ["geocode", "query", "estimate", "standard_error", "lower", "upper"]
-        return pa.table(
-            [*table.select(names[:2]), *(ragged_lists(offsets, column) for column in columns)],
-            names,
-        )
-
-
-def _require_known_format(dataset: Dataset) -> int:
-    number: int = dataset.facts.get("format", 1)
-    if number not in (1, FORMAT):
-        raise OutputError(
-            str(dataset.path),
-            "is in a format that this version does not read",
-            got=number,
-            want=FORMAT,
-        )
-    return number
+        out = table.select(["geocode", "query"])
+        for name, column in zip(names, columns, strict=True):
+            out = out.append_column(name, ragged_lists(offsets, column))
+        return out

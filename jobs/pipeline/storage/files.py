@@ -32,10 +32,33 @@ _NOT_UNDERSTOOD = (
     TypeError,
     ValueError,
 )
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-_IN_THE_WAY = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY)
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "give the disk room"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "give this user the right to write there, or name another place",
+    ),
+    **dict.fromkeys(
+        (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY),
+        "move away what lies there, or name another place",
+    ),
+}
 _GO_ON = "; then go on with `das run OUT`, or where it is no run, with the same command"
+
+
+@contextmanager
+def naming_file(path: Place, what: str, remedy: str | None = None) -> Iterator[None]:
+    """Turn an OSError into an OutputError that names the file.
+
+    Args:
+      path: The file or folder.
+      what: What failed, such as "cannot be read".
+      remedy: What to do.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(str(path), what, got=error.strerror, remedy=remedy) from None
 
 
 @contextmanager
@@ -56,11 +79,12 @@ def writing(path: Place, part: Place | None = None, *, remedy: str | None = None
         if part is not None:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        advice = _REMEDIES.get(error.errno or 0, "see to the disk")
+        if isinstance(path, StoredPlace):
+            reason, advice = error.strerror or reason, "see to the store"
         raise OutputError(
-            str(path),
-            "cannot be written",
-            got=_reason(path, error),
-            remedy=_remedy_of(path, error) if remedy is None else remedy,
+            str(path), "cannot be written", got=reason, remedy=remedy or advice + _GO_ON
         ) from None
 
 
@@ -80,26 +104,6 @@ def drafted(folder: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _remedy_of(path: Place, error: OSError) -> str:
-    """Say what to do if a file cannot be written."""
-    if isinstance(path, StoredPlace):
-        return "see to the store" + _GO_ON
-    if error.errno in _FULL:
-        return "give the disk room" + _GO_ON
-    if error.errno in _FORBIDDEN:
-        return "give this user the right to write there, or name another place" + _GO_ON
-    if error.errno in _IN_THE_WAY:
-        return "move away what lies there, or name another place" + _GO_ON
-    return "see to the disk" + _GO_ON
-
-
-def _reason(path: Place, error: OSError) -> str:
-    """Return the message of the system for an error number, or of the store."""
-    if isinstance(path, StoredPlace) and error.strerror:
-        return error.strerror
-    return os.strerror(error.errno) if error.errno else type(error).__name__
-
-
 @contextmanager
 def understanding(
     path: Place, remedy: str | None = None, *, absent: bool = False
@@ -117,11 +121,9 @@ def understanding(
     """
     try:
         yield
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        if absent:
-            raise FileNotFoundError(*error.args) from None
-        raise OutputError(str(path), "cannot be read", got=error.strerror, remedy=remedy) from None
     except OSError as error:
+        if absent and isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+            raise FileNotFoundError(*error.args) from None
         raise OutputError(str(path), "cannot be read", got=error.strerror, remedy=remedy) from None
     except _NOT_UNDERSTOOD as error:
         got = f"{type(error).__name__} {error}"
@@ -190,12 +192,11 @@ def read_bytes(path: Place, remedy: str) -> bytes:
     Raises:
       OutputError: The file is missing or cannot be read.
     """
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise OutputError(str(path), "is missing", remedy=remedy) from None
-    except OSError as error:
-        raise OutputError(str(path), "cannot be read", got=error.strerror) from None
+    with naming_file(path, "cannot be read"):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise OutputError(str(path), "is missing", remedy=remedy) from None
 
 
 def read_json(path: Place, remedy: str) -> dict[str, Any]:
@@ -224,24 +225,20 @@ def refuse_foreign(path: Place, start: bytes, kind: str) -> None:
     Raises:
       OutputError: The path is a folder or a file of another kind.
     """
-    try:
+    first_bytes: bytes | None = None
+    with naming_file(path, "cannot be written"):
         if not path.exists():
             return
-        found = _first_bytes(path, len(start)) if path.is_file() else None
-    except OSError as error:
-        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
-    if found is None or (found and found != start):
+        if path.is_file():
+            with path.open("rb") as handle:
+                first_bytes = handle.read(len(start))
+    if first_bytes is None or (first_bytes and first_bytes != start):
         raise OutputError(
             str(path),
             "is another file and is not written over",
             want=kind,
             remedy="name a new file, or remove this one",
         )
-
-
-def _first_bytes(path: Place, n: int) -> bytes:
-    with path.open("rb") as handle:
-        return handle.read(n)
 
 
 # --- who may read what ----------------------------------------------------------------------------
@@ -251,15 +248,6 @@ READABLE = 0o644
 _OWNER_ONLY_FOLDER = 0o700
 _READABLE_FOLDER = 0o755
 _OTHERS = 0o077
-
-
-def make_closed_file(path: Path) -> None:
-    """Create an empty file for its owner only, to be written by name.
-
-    Raises:
-      OSError: The file exists, or cannot be created.
-    """
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
 
 
 def make_closed_folder(folder: Place) -> None:

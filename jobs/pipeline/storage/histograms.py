@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from das.arrays import IntArray, ObjectArray
 from das.histograms import Histograms
-from jobs.pipeline.storage.columns import check_columns, lengths, texts
+from jobs.pipeline.storage.columns import check_columns, flattened, lengths, ragged_lists, texts
 from jobs.pipeline.storage.dataset import Dataset, RangeReader
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.layout import ReleaseLayout
@@ -22,29 +22,18 @@ from jobs.pipeline.storage.layout import ReleaseLayout
 Texts = Sequence[str] | ObjectArray  # geocodes
 
 _NO_ENTRIES = np.zeros(0, np.int64)
-SPARSE_SCHEMA = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("cells", pa.list_(pa.int64())),
-        ("counts", pa.list_(pa.int64())),
-    ]
-)
+_NUMBERS = pa.list_(pa.int64())
+SPARSE_SCHEMA = pa.schema([("geocode", pa.string()), ("cells", _NUMBERS), ("counts", _NUMBERS)])
 
 
 def sparse_table(geocodes: Texts, histograms: Histograms) -> pa.Table:
     """Make an Arrow table of the geounits with persons, in the given order."""
-    lengths = np.diff(histograms.offsets)
-    held = np.flatnonzero(lengths)
-    offsets = np.concatenate(([0], np.cumsum(lengths[held]))).astype(np.int32)
-    codes = np.asarray(geocodes, dtype=object)[held]
-    return pa.table(
-        [
-            pa.array(codes, pa.string()),
-            pa.ListArray.from_arrays(offsets, histograms.cells),
-            pa.ListArray.from_arrays(offsets, histograms.counts),
-        ],
-        schema=SPARSE_SCHEMA,
-    )
+    sizes = np.diff(histograms.offsets)
+    inhabited = np.flatnonzero(sizes)
+    offsets = np.concatenate(([0], np.cumsum(sizes[inhabited])))
+    codes = pa.array(np.asarray(geocodes, dtype=object)[inhabited], pa.string())
+    values = (ragged_lists(offsets, part) for part in (histograms.cells, histograms.counts))
+    return pa.table([codes, *values], schema=SPARSE_SCHEMA)
 
 
 def sparse_arrays(
@@ -59,9 +48,8 @@ def sparse_arrays(
 
 
 def _entries(table: pa.Table) -> tuple[IntArray, IntArray, IntArray]:
-    lengths = pc.list_value_length(table.column("cells")).to_numpy().astype(np.int64)
-    cells = pc.list_flatten(table.column("cells")).to_numpy()
-    return lengths, cells, pc.list_flatten(table.column("counts")).to_numpy()
+    cells, counts = table.column("cells"), table.column("counts")
+    return lengths(cells), flattened(cells), flattened(counts)
 
 
 def align_histograms(table: pa.Table, geocodes: Texts, n_cells: int) -> Histograms:
@@ -73,14 +61,14 @@ def align_histograms(table: pa.Table, geocodes: Texts, n_cells: int) -> Histogra
       n_cells: Cells of the schema.
     """
     wanted = pa.array(np.asarray(geocodes, object), pa.string())
-    found = pc.index_in(table.column("geocode"), value_set=wanted)
-    index = np.asarray(pc.fill_null(found, -1), np.int64)
-    sizes, cells, counts = _entries(table)
+    index = pc.fill_null(pc.index_in(table.column("geocode"), value_set=wanted), -1)
+    index = np.asarray(index, np.int64)
+    row_sizes, cells, counts = _entries(table)
     keep = index >= 0
-    entries = np.repeat(keep, sizes)
-    lengths = np.zeros(len(wanted), np.int64)
-    lengths[index[keep]] = sizes[keep]
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    entries = np.repeat(keep, row_sizes)
+    sizes = np.zeros(len(wanted), np.int64)
+    sizes[index[keep]] = row_sizes[keep]
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
     return Histograms(n_cells, offsets, cells[entries], counts[entries])
 
 

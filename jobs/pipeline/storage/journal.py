@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from das.errors import LedgerError, OutputError
-from jobs.pipeline.storage.files import make_closed_folder, replace_file
+from jobs.pipeline.storage.files import make_closed_folder, naming_file, replace_file
 from jobs.pipeline.storage.place import Place, StoredPlace, at_once
 from jobs.pipeline.storage.stores.posix import sync_folder
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
@@ -64,13 +64,17 @@ def line_digests(path: Place) -> list[str]:
 
 def _whole_lines(path: Place) -> bytes:
     """Read all complete lines of a journal; empty if it is absent."""
-    try:
-        data = _stored(path) if isinstance(path, StoredPlace) else _local(path)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise OutputError(str(path), "cannot be read", got=error.strerror) from None
+    data = _content(path)
     return data[: data.rfind(b"\n") + 1]
+
+
+def _content(path: Place) -> bytes:
+    """Read a journal, perhaps with an incomplete last line; empty if it is absent."""
+    with naming_file(path, "cannot be read"):
+        try:
+            return _stored(path) if isinstance(path, StoredPlace) else _local(path)
+        except FileNotFoundError:
+            return b""
 
 
 def is_begun(path: Place) -> bool:
@@ -122,12 +126,9 @@ def write_whole(path: Place) -> None:
       LedgerError: The journal was tampered with.
       OutputError: The journal cannot be read or written.
     """
-    if isinstance(path, StoredPlace) and read_journal(path):
-        try:
-            data = _stored(path)
-        except OSError as error:
-            raise OutputError(str(path), "cannot be read", got=error.strerror) from None
-        replace_file(path, data)
+    if isinstance(path, StoredPlace) and (lines := _whole_lines(path)):
+        _parse(path, lines)
+        replace_file(path, lines)
 
 
 def append_to_journal(
@@ -148,26 +149,20 @@ def append_to_journal(
     """
     if isinstance(path, StoredPlace):
         return _append_to_stored(path, decide)
-    try:
+    with naming_file(path, "cannot be written"):
         make_closed_folder(path.parent)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
-    except OSError as error:
-        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        data = _read_all(handle)
-        complete = data[: data.rfind(b"\n") + 1]
-        whole = _longer(path, complete, _copied(path))
-        lines = _parse(path, whole)
-        added = [dict(line) for line in decide(lines)]
-        if added:
-            _write(handle, complete, whole[len(complete) :] + _chained(whole, added))
-        if added and not complete:
-            sync_folder(path.parent)  # or the name of a new file might not survive a crash
-    except OSError as error:
-        raise OutputError(str(path), "cannot be written", got=error.strerror) from None
-    finally:
-        os.close(handle)
+        with open(handle, "rb") as file:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            data = file.read()
+            complete = data[: data.rfind(b"\n") + 1]
+            whole = _longer(path, complete, _copied(path))
+            lines = _parse(path, whole)
+            added = [dict(line) for line in decide(lines)]
+            if added:
+                _write(handle, complete, whole[len(complete) :] + _chained(whole, added))
+            if added and not complete:
+                sync_folder(path.parent)  # or the name of a new file might not survive a crash
     return [*lines, *added]
 
 
@@ -193,25 +188,18 @@ def _append_to_stored(
     path: StoredPlace, decide: Callable[[Sequence[Line]], Sequence[Line]]
 ) -> list[Line]:
     for _ in range(_RACES):
-        try:
-            whole = _stored(path)
-        except FileNotFoundError:
-            whole = b""
-        except OSError as error:
-            raise OutputError(str(path), "cannot be read", got=error.strerror) from None
+        whole = _content(path)
         lines = _parse(path, whole)
         added = [dict(line) for line in decide(lines)]
         if not added:
             return lines
-        try:
+        with naming_file(path, "cannot be written"):
             if whole and not _files(path):  # copied from a disk: every driver writes the same
                 path.store.create(_file(path, 0), whole)
             # Two drivers may append equal lines; the token identifies the writer.
             text = _chained(whole, added, token=uuid.uuid4().hex)
             if path.store.create(_file(path, len(lines)), text):
                 return [*lines, *added]
-        except OSError as error:
-            raise OutputError(str(path), "cannot be written", got=error.strerror) from None
     raise OutputError(str(path), "cannot be written", got=f"{_RACES} concurrent appends")
 
 
@@ -249,9 +237,8 @@ def _local(path: Path) -> bytes:
       OSError: The journal cannot be read.
     """
     copied = _copied(path)
-    if copied and not path.exists():
-        return _longer(path, b"", copied)
-    return _longer(path, path.read_bytes(), copied)
+    content = b"" if copied and not path.exists() else path.read_bytes()
+    return _longer(path, content, copied)
 
 
 def _copied(path: Path) -> list[Path]:
@@ -282,7 +269,8 @@ def _longer(path: Path, content: bytes, copied: Sequence[Path]) -> bytes:
 def _write(handle: int, complete: bytes, added: bytes) -> None:
     os.ftruncate(handle, len(complete))
     try:
-        _write_all(handle, added)
+        while added:
+            added = added[os.write(handle, added) :]
         os.fsync(handle)
     except OSError:
         os.ftruncate(handle, len(complete))
@@ -301,19 +289,6 @@ def _chained(whole: bytes, added: Sequence[Line], **token: str) -> bytes:
         previous = _digest(encoded)
         text += encoded
     return text
-
-
-def _write_all(handle: int, text: bytes) -> None:
-    while text:
-        text = text[os.write(handle, text) :]
-
-
-def _read_all(handle: int) -> bytes:
-    os.lseek(handle, 0, os.SEEK_SET)
-    data = b""
-    while piece := os.read(handle, 1 << 20):
-        data += piece
-    return data
 
 
 def _parse(path: Place, data: bytes) -> list[Line]:

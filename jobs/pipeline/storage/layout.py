@@ -63,9 +63,11 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partialmethod
 from pathlib import Path
 
 from das.errors import OutputError
+from jobs.pipeline.storage.files import naming_file
 from jobs.pipeline.storage.journal import is_begun
 from jobs.pipeline.storage.place import Place, lies_in
 
@@ -73,21 +75,98 @@ MICRODATA = ("parquet", "csv")
 """Formats of the microdata, each in a folder of its name."""
 _INTERVALS = "intervals"
 _PRODUCTS = "products"
+_EXACT = ("geography", "invariants", "given", "implied", "tied")  # not made again by replicates
+
+
+@dataclass(frozen=True)
+class _Under:
+    """A file or folder of a layout, as an attribute of the layout.
+
+    Attributes:
+      folder: Attribute of the layout with the containing folder.
+      name: Name in that folder.
+    """
+
+    folder: str
+    name: str
+
+    def __get__(self, layout: object, kind: type) -> Place:
+        folder: Place = getattr(layout, self.folder)
+        return folder / self.name
 
 
 @dataclass(frozen=True)
 class ReleaseLayout:
     """Places of one product under OUT/release, the only paths of the stages after measuring.
 
+    Methods that take a geolevel return the dataset of that geolevel.
+
     Attributes:
       root: Folder of the product.
       public: Folder of what all products share, if not the same.
       folders: Folder of each product below that one, by the name of the product.
+      geography: Geounits.
+      measurements: Noisy answers.
+      lazy_measurements: Drawn on-demand answers.
+      support: Root counts by the last query of the support.
+      invariants: Exact answers.
+      given: Given public counts.
+      implied: Constraints implied by given counts.
+      tied: Constraints implied also by other products.
+      counts: Protected counts.
+      tables: Tables.
+      microdata: Folder of the microdata.
+      joined: Folder of the joined microdata.
+      ledger: Ledger of the product.
+      planned: File of the planned strategies, written when the run begins.
+      readme: README file.
+      codebook: Codebook, the meaning of names, codes and labels, as JSON.
+      codebook_page: Codebook as a readable page.
+      manifest: Manifest.
+      report: Public report.
+      notice: Notice that exists only if the noise was seeded.
+      solves: Journal of settings with which counts were made, oldest first.
+      account: Document of all budgets granted for the same people at measuring time.
+      configuration: Folder of the public configuration of all products.
+      schemas: Folder of the JSON Schemas of the documents.
     """
 
     root: Place
     public: Place | None = None
     folders: Mapping[str, str] = field(default_factory=dict)
+
+    microdata = _Under("root", "microdata")
+    joined = _Under("root", "joined")
+    ledger = _Under("root", "ledger.jsonl")
+    planned = _Under("root", "planned.json")
+    readme = _Under("root", "README.md")
+    codebook = _Under("root", "codebook.json")
+    codebook_page = _Under("root", "codebook.md")
+    manifest = _Under("root", "manifest.json")
+    report = _Under("root", "report.html")
+    notice = _Under("root", "NOT_FOR_RELEASE.txt")
+    solves = _Under("shared", "solves.jsonl")
+    account = _Under("shared", "account.json")
+    configuration = _Under("shared", "configuration")
+    schemas = _Under("shared", "schemas")
+
+    def folder(self, kind: str) -> Place:
+        """Return the folder with the datasets of all geolevels of a kind, such as "counts"."""
+        return (self.shared if kind == "geography" else self.root) / kind
+
+    def _dataset(self, kind: str, geolevel: str) -> Place:
+        return self.folder(kind) / f"level={geolevel}"
+
+    geography = partialmethod(_dataset, "geography")
+    measurements = partialmethod(_dataset, "measurements")
+    lazy_measurements = partialmethod(_dataset, "lazy_measurements")
+    support = partialmethod(_dataset, "support")
+    invariants = partialmethod(_dataset, "invariants")
+    given = partialmethod(_dataset, "given")
+    implied = partialmethod(_dataset, "implied")
+    tied = partialmethod(_dataset, "tied")
+    counts = partialmethod(_dataset, "counts")
+    tables = partialmethod(_dataset, "tables")
 
     @property
     def shared(self) -> Place:
@@ -121,119 +200,9 @@ class ReleaseLayout:
         """Return whether replicates of the product made a dataset of it, after it was finalized."""
         return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
-    def geography(self, geolevel: str) -> Place:
-        """Return the dataset of geounits of a geolevel."""
-        return self.shared / "geography" / f"level={geolevel}"
-
-    def measurements(self, geolevel: str) -> Place:
-        """Return the dataset of noisy measurements of a geolevel."""
-        return self.root / "measurements" / f"level={geolevel}"
-
-    def lazy_measurements(self, geolevel: str) -> Place:
-        """Return the dataset of drawn on-demand answers of a geolevel."""
-        return self.root / "lazy_measurements" / f"level={geolevel}"
-
     def measured_part(self, part: str) -> Place:
         """Return the dataset of noisy measurements of a part of a survey."""
         return self.root / "measurements" / f"part={part}"
-
-    def support(self, geolevel: str) -> Place:
-        """Return the dataset of root counts by the last query of the support."""
-        return self.root / "support" / f"level={geolevel}"
-
-    def invariants(self, geolevel: str) -> Place:
-        """Return the dataset of exact answers of a geolevel."""
-        return self.root / "invariants" / f"level={geolevel}"
-
-    def given(self, geolevel: str) -> Place:
-        """Return the dataset of given public counts of a geolevel."""
-        return self.root / "given" / f"level={geolevel}"
-
-    def implied(self, geolevel: str) -> Place:
-        """Return the dataset of constraints implied by given counts of a geolevel."""
-        return self.root / "implied" / f"level={geolevel}"
-
-    def tied(self, geolevel: str) -> Place:
-        """Return the dataset of constraints implied also by other products for a geolevel."""
-        return self.root / "tied" / f"level={geolevel}"
-
-    def counts(self, geolevel: str) -> Place:
-        """Return the dataset of protected counts of a geolevel."""
-        return self.root / "counts" / f"level={geolevel}"
-
-    def tables(self, geolevel: str) -> Place:
-        """Return the dataset of tables of a geolevel."""
-        return self.root / "tables" / f"level={geolevel}"
-
-    @property
-    def microdata(self) -> Place:
-        """Return the folder of the microdata."""
-        return self.root / "microdata"
-
-    @property
-    def joined(self) -> Place:
-        """Return the folder of the joined microdata."""
-        return self.root / "joined"
-
-    @property
-    def ledger(self) -> Place:
-        """Return the ledger of the product."""
-        return self.root / "ledger.jsonl"
-
-    @property
-    def planned(self) -> Place:
-        """Return the file of the planned strategies, written when the run begins."""
-        return self.root / "planned.json"
-
-    @property
-    def solves(self) -> Place:
-        """Return the journal of settings with which counts were made, oldest first."""
-        return self.shared / "solves.jsonl"
-
-    @property
-    def account(self) -> Place:
-        """Return the document of all budgets granted for the same people at measuring time."""
-        return self.shared / "account.json"
-
-    @property
-    def configuration(self) -> Place:
-        """Return the folder of the public configuration of all products."""
-        return self.shared / "configuration"
-
-    @property
-    def schemas(self) -> Place:
-        """Return the folder of the JSON Schemas of the documents."""
-        return self.shared / "schemas"
-
-    @property
-    def readme(self) -> Place:
-        """Return the README file."""
-        return self.root / "README.md"
-
-    @property
-    def codebook(self) -> Place:
-        """Return the codebook, the meaning of names, codes and labels, as JSON."""
-        return self.root / "codebook.json"
-
-    @property
-    def codebook_page(self) -> Place:
-        """Return the codebook as a readable page."""
-        return self.root / "codebook.md"
-
-    @property
-    def manifest(self) -> Place:
-        """Return the manifest."""
-        return self.root / "manifest.json"
-
-    @property
-    def report(self) -> Place:
-        """Return the public report."""
-        return self.root / "report.html"
-
-    @property
-    def notice(self) -> Place:
-        """Return the notice that exists only if the noise was seeded."""
-        return self.root / "NOT_FOR_RELEASE.txt"
 
     @property
     def documents(self) -> tuple[Place, ...]:
@@ -282,10 +251,17 @@ class ConfidentialLayout:
     Attributes:
       root: Folder of the product.
       solution: Name of the solution that is compared with the truth, if not the release.
+      keys: Folder of one share of the noise key while a geolevel is measured.
+      evaluation: Document of errors against the truth.
+      report: Internal report.
     """
 
     root: Place
     solution: str | None = None
+
+    keys = _Under("root", "keys")
+    evaluation = _Under("compared", "evaluation.json")
+    report = _Under("compared", "report.html")
 
     @property
     def compared(self) -> Place:
@@ -295,21 +271,6 @@ class ConfidentialLayout:
     def histograms(self, geolevel: str) -> Place:
         """Return the dataset of true histograms of a geolevel."""
         return self.root / "histograms" / f"level={geolevel}"
-
-    @property
-    def keys(self) -> Place:
-        """Return the folder of one share of the noise key while a geolevel is measured."""
-        return self.root / "keys"
-
-    @property
-    def evaluation(self) -> Place:
-        """Return the document of errors against the truth."""
-        return self.compared / "evaluation.json"
-
-    @property
-    def report(self) -> Place:
-        """Return the internal report."""
-        return self.compared / "report.html"
 
 
 def is_publishable(place: Place, out: Place) -> bool:
@@ -369,7 +330,16 @@ def solutions_of(out: Place) -> list[str]:
 
 @dataclass(frozen=True)
 class EstimateLayout:
-    """Places of the datasets of the estimate stage."""
+    """Places of the datasets of the estimate stage.
+
+    Methods that take a geolevel return the dataset of that geolevel.
+
+    Attributes:
+      root: Folder of the estimates.
+      subtree: Messages up the tree: estimates from the subtree.
+      whole: Estimates from all answers of the tree.
+      tables: Tables of estimates.
+    """
 
     root: Place
 
@@ -378,17 +348,12 @@ class EstimateLayout:
         """Return the layout within a release."""
         return cls(release.root / "estimates")
 
-    def subtree(self, geolevel: str) -> Place:
-        """Return the dataset of messages up the tree: estimates from the subtree."""
-        return self.root / "subtree" / f"level={geolevel}"
+    def _dataset(self, kind: str, geolevel: str) -> Place:
+        return self.root / kind / f"level={geolevel}"
 
-    def whole(self, geolevel: str) -> Place:
-        """Return the dataset of estimates from all answers of the tree."""
-        return self.root / "whole" / f"level={geolevel}"
-
-    def tables(self, geolevel: str) -> Place:
-        """Return the dataset of tables of estimates."""
-        return self.root / "tables" / f"level={geolevel}"
+    subtree = partialmethod(_dataset, "subtree")
+    whole = partialmethod(_dataset, "whole")
+    tables = partialmethod(_dataset, "tables")
 
 
 @dataclass(frozen=True)
@@ -407,25 +372,9 @@ class ReplicateLayout(ReleaseLayout):
         """Return the layout of another product of the same replication."""
         return ReplicateLayout(self.made[name], exact=self.exact.product(name), made=self.made)
 
-    def geography(self, geolevel: str) -> Place:
-        """Return the dataset of geounits of a geolevel."""
-        return self.exact.geography(geolevel)
-
-    def invariants(self, geolevel: str) -> Place:
-        """Return the dataset of exact answers of a geolevel."""
-        return self.exact.invariants(geolevel)
-
-    def given(self, geolevel: str) -> Place:
-        """Return the dataset of given public counts of a geolevel."""
-        return self.exact.given(geolevel)
-
-    def implied(self, geolevel: str) -> Place:
-        """Return the dataset of constraints implied by given counts of a geolevel."""
-        return self.exact.implied(geolevel)
-
-    def tied(self, geolevel: str) -> Place:
-        """Return the dataset of constraints implied also by other products for a geolevel."""
-        return self.exact.tied(geolevel)
+    def folder(self, kind: str) -> Place:
+        """Return the folder with the datasets of all geolevels of a kind."""
+        return self.exact.folder(kind) if kind in _EXACT else ReleaseLayout.folder(self, kind)
 
 
 @dataclass(frozen=True)
@@ -454,10 +403,7 @@ class IntervalLayout:
         """Return the layout within a release."""
         return cls(release.root / _INTERVALS)
 
-    @property
-    def document(self) -> Place:
-        """Return the document of errors and intervals by size class."""
-        return self.root / "intervals.json"
+    document = _Under("root", "intervals.json")  # errors and intervals by size class
 
     def tables(self, geolevel: str) -> Place:
         """Return the dataset of intervals of the tables of a geolevel."""
@@ -502,13 +448,10 @@ def _strange(root: Path) -> Iterator[str]:
     waiting = [str(root)]
     while waiting:
         folder = waiting.pop()
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    kind = entry.stat(follow_symlinks=False).st_mode
-                    if stat.S_ISDIR(kind):
-                        waiting.append(entry.path)
-                    elif not stat.S_ISREG(kind):
-                        yield entry.path
-        except OSError as error:
-            raise OutputError(folder, "cannot be read", got=error.strerror) from None
+        with naming_file(Path(folder), "cannot be read"), os.scandir(folder) as entries:
+            for entry in entries:
+                kind = entry.stat(follow_symlinks=False).st_mode
+                if stat.S_ISDIR(kind):
+                    waiting.append(entry.path)
+                elif not stat.S_ISREG(kind):
+                    yield entry.path

@@ -124,7 +124,7 @@ def record_measured(
         kind = _kind_of_plan(_read(path, lines).planned)
         named = {"event": _LAZILY if is_on_demand else _MEASURED, kind: name}
         line = {**named, "sha256": sha256, **({} if cost is None else {"cost": str(cost)})}
-        before = [one for one in lines if named.items() <= one.items()]
+        before = [earlier for earlier in lines if named.items() <= earlier.items()]
         if before and before[0] != line:
             raise LedgerError(
                 f"{path}, {kind} {name}",
@@ -201,12 +201,10 @@ def recorded_draws(release: ReleaseLayout) -> dict[Place, str]:
     }
 
 
-def _read(
-    path: Place, lines: Sequence[Mapping[str, Any]]
-) -> RunLedger[Ledger] | RunLedger[PlannedParts]:
+def _read(path: Place, lines: Sequence[Mapping[str, Any]]) -> RunLedger[Any]:
     try:
         granted, plan = lines[0], lines[1]
-        planned: Ledger | PlannedParts
+        planned: Any
         if "parts" in plan:
             costs = {str(part): stated_fraction(cost) for part, cost in plan["parts"].items()}
             planned = PlannedParts(stated_fraction(granted["total"]), costs)
@@ -225,8 +223,6 @@ def _read(
         spent = {line[kind]: stated_fraction(line["cost"]) for line in lines if "cost" in line}
         is_finalized = lines[-1]["event"] == "sealed"
         source = str(granted.get("randomness", ""))
-        if isinstance(planned, Ledger):
-            return RunLedger(planned, measured, lazily, spent, is_finalized, source)
         return RunLedger(planned, measured, lazily, spent, is_finalized, source)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
@@ -249,7 +245,7 @@ def _kind_of_plan(planned: Ledger | PlannedParts) -> str:
     return "part" if isinstance(planned, PlannedParts) else "geolevel"
 
 
-def _refuse_overspent(path: Place, ledger: RunLedger[Ledger] | RunLedger[PlannedParts]) -> None:
+def _refuse_overspent(path: Place, ledger: RunLedger[Any]) -> None:
     if isinstance(ledger.planned, Ledger):
         ledger.spent()
         return

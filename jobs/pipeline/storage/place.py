@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any, Literal, TypeVar, overload
 
@@ -82,12 +81,8 @@ class StoredPlace:
     @property
     def parents(self) -> tuple[StoredPlace, ...]:
         """Return all containing folders, the nearest first."""
-        found = []
-        place = self
-        while place.key:
-            place = place.parent
-            found.append(place)
-        return tuple(found)
+        above = PurePosixPath(f"/{self.key}").parents
+        return tuple(StoredPlace(self.root, str(path).lstrip("/")) for path in above)
 
     def with_name(self, name: str) -> StoredPlace:
         """Return a place with another name in the same folder."""
@@ -150,22 +145,19 @@ class StoredPlace:
 
     def glob(self, pattern: str) -> Iterator[StoredPlace]:
         """Yield files and folders below whose relative path matches the pattern."""
-        wanted = pattern.split("/")
-        return (place for place, names in self._below() if _match(names, wanted))
+        return (place for place, below in self._below() if ("/" / below).match(f"/{pattern}"))
 
     def rglob(self, pattern: str) -> Iterator[StoredPlace]:
         """Yield files and folders at any depth whose last names match the pattern."""
-        wanted = pattern.split("/")
-        return (place for place, names in self._below() if _match(names[-len(wanted) :], wanted))
+        return (place for place, below in self._below() if below.match(pattern))
 
-    def _below(self) -> Iterator[tuple[StoredPlace, tuple[str, ...]]]:
-        """Yield all files and folders below with their relative names, sorted."""
-        depth = len(self.key) + 1 if self.key else 0
-        found: set[tuple[str, ...]] = set()
+    def _below(self) -> Iterator[tuple[StoredPlace, PurePosixPath]]:
+        """Yield all files and folders below, sorted, with their relative paths."""
+        paths: set[PurePosixPath] = set()
         for key in self.store.files(self.key):
-            names = tuple(key[depth:].split("/"))
-            found.update(names[:length] for length in range(1, len(names) + 1))
-        return ((self / "/".join(names), names) for names in sorted(found))
+            path = PurePosixPath(key[len(self.key) :].lstrip("/"))
+            paths |= {path, *path.parents}
+        return ((self / str(path), path) for path in sorted(paths) if path.name)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -287,16 +279,15 @@ def place_of(text: str | Path | StoredPlace) -> Place:
     if scheme == "file" and not host:
         return Path(key)
     if scheme not in (*SCHEMES, MEMORY):
-        known = ", ".join(f"{one}://" for one in SCHEMES)
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise ValueError(f"{scheme}:// is no kind of store that is known; write a path, or {known}")
     if ".." in key.split("/"):
         raise ValueError(f"{text} leads upwards by `..`, which stores do not know")
     if not host and scheme != MEMORY:
         what = "host" if scheme == "hdfs" else "bucket or container"
         raise ValueError(f"{text} names no {what}; write {scheme}://{what.split()[0].upper()}/...")
-    if "@" in host and scheme not in ("abfs", "abfss"):
-        raise ValueError(f"{scheme}:// holds a name and password; set credentials elsewhere")
-    if ":" in host.rpartition("@")[0]:
+    before_host = host.rpartition("@")[0]  # abfs names a container there
+    if ":" in before_host or ("@" in host and scheme not in ("abfs", "abfss")):
         raise ValueError(f"{scheme}:// holds a name and password; set credentials elsewhere")
     if scheme in OBJECTS and re.search("[?#]", key):
         where = re.split("[?#]", text)[0]
@@ -312,9 +303,9 @@ def store_of(place: Place) -> tuple[Store, str]:
 
 def found_under(folder: Place, pattern: str) -> list[Place]:
     """List files and folders at any depth of a folder whose names match a pattern, sorted."""
-    return (
-        [*sorted(folder.rglob(pattern))] if isinstance(folder, Path) else [*folder.rglob(pattern)]
-    )
+    if isinstance(folder, Path):
+        return [*sorted(folder.rglob(pattern))]
+    return [*folder.rglob(pattern)]
 
 
 def lies_in(place: Place, folder: Place) -> bool:
@@ -337,11 +328,11 @@ def names_below(place: Place, folder: Place) -> PurePath:
     raise ValueError(f"{place} does not lie in {folder}")
 
 
-def is_same(one: Place, other: Place) -> bool:
+def is_same(place: Place, other: Place) -> bool:
     """Return whether two existing places are the same, despite spelling or links."""
-    if isinstance(one, Path) and isinstance(other, Path):
-        return one.samefile(other)
-    return one == other
+    if isinstance(place, Path) and isinstance(other, Path):
+        return place.samefile(other)
+    return place == other
 
 
 def open_input(place: Place, size: int | None = None) -> Any:  # noqa: ANN401 - what pyarrow reads
@@ -389,7 +380,3 @@ def remove_tree(place: Place) -> None:
         shutil.rmtree(place, ignore_errors=True)
     else:
         place.store.remove([*place.store.files(place.key)])
-
-
-def _match(names: tuple[str, ...], wanted: list[str]) -> bool:
-    return len(names) == len(wanted) and all(map(fnmatchcase, names, wanted))

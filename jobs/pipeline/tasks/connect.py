@@ -34,7 +34,6 @@ from jobs.pipeline.tasks.step import (
     Step,
     TaskReport,
     Tasks,
-    current_watch,
     outcome_of,
     results_of,
 )
@@ -155,7 +154,6 @@ class _Shown:
 
     def __init__(self, step: Step) -> None:
         self._step = step
-        self._watch = current_watch()
         self._before = 0
         self._started = 0
         self._finished = 0
@@ -167,24 +165,16 @@ class _Shown:
     def take(self, report: TaskReport) -> None:
         """Add the report of a task."""
         self._started = max(self._started, report.index + 1)
-        self._look([report])
+        self._step.look([report], self._started, time.monotonic(), self._finished)
 
     def __call__(
-        self,
-        stages: Iterable[Any] | None = None,
-        inflight_tasks: int = 0,
-        **_: object,
+        self, stages: Iterable[Any] | None = None, inflight_tasks: int = 0, **_: object
     ) -> None:
         """Add the task counts of the server, as a progress handler of PySpark."""
         done = sum(stage.num_completed_tasks for stage in stages or ())
         self._finished = max(self._finished, self._before + done)
         self._started = max(self._started, self._finished + inflight_tasks)
-        self._look([])
-
-    def _look(self, reports: list[TaskReport]) -> None:
-        self._step.look(reports, self._started, time.monotonic(), self._finished)
-        if self._watch:
-            self._watch(self._step)
+        self._step.look([], self._started, time.monotonic(), self._finished)
 
 
 @contextmanager
@@ -288,15 +278,15 @@ def _ours(module: str, qualname: str, parent: type | None) -> Any:  # noqa: ANN4
     Raises:
       ValueError: No imported module has such a class.
     """
-    found: Any = sys.modules.get(module)
+    kind: Any = sys.modules.get(module)
     for part in qualname.split("."):
-        found = vars(found).get(part) if found is not None else None
-    fits = isinstance(found, type) and _is_ours(found) and found.__module__ == module
+        kind = vars(kind).get(part) if kind is not None else None
+    fits = isinstance(kind, type) and _is_ours(kind) and kind.__module__ == module
     if not (
-        fits and (dataclasses.is_dataclass(found) if parent is None else issubclass(found, parent))
+        fits and (dataclasses.is_dataclass(kind) if parent is None else issubclass(kind, parent))
     ):
         raise ValueError("names a class that is none of this project's values")
-    return found
+    return kind
 
 
 def _array(dtype: str, shape: list[int], content: str) -> np.ndarray:

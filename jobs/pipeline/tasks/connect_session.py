@@ -148,8 +148,9 @@ def _reach(url: str, *, allow_open: bool) -> tuple[Any, list[str]]:
     doors = _doors(builder)
     if not allow_open:
         _refuse_doors(doors)
-        if not builder.use_ssl and builder.host == "localhost":
-            builder.add_interceptor(_listener_check(_port(builder)))
+        port = _local_port(builder)
+        if port is not None:
+            builder.add_interceptor(_listener_check(port))
     session: Any = SparkSession.builder.channelBuilder(builder).create()
     _be_patient(session, _TO_REACH)
     try:
@@ -176,7 +177,7 @@ def _unreachable(host: str, got: str) -> RuntimeSetupError:
     )
 
 
-def require_packages(where: str, what: str, names: Iterable[str], extra: str) -> None:
+def require_packages(where: str, what: str, names: Sequence[str], extra: str) -> None:
     """Check that packages are installed, without importing them.
 
     Args:
@@ -188,13 +189,11 @@ def require_packages(where: str, what: str, names: Iterable[str], extra: str) ->
     Raises:
       RuntimeSetupError: A package is not installed.
     """
-    absent = []
+    absent = [*names]
     for name in names:
-        found = None
-        with suppress(ModuleNotFoundError):  # nor the package that would hold it
-            found = find_spec(name)
-        if found is None:
-            absent.append(name)
+        with suppress(ModuleNotFoundError):  # the package that would contain it is absent too
+            if find_spec(name) is not None:
+                absent.remove(name)
     if absent:
         raise RuntimeSetupError(
             where,
@@ -233,8 +232,9 @@ def _refuse_doors(doors: Sequence[str]) -> None:
             "Spark Connect server",
             "is open to others, or does not show that it is closed",
             got="; ".join(doors),
-            remedy="start it with a token and with these properties on, and reach it by TLS, or as "
-            "localhost on its own machine (docs/cluster.md); or accept the risk by "
+            remedy="start it with a token and with spark.authenticate, "
+            "spark.network.crypto.enabled and spark.io.encryption.enabled on, and reach it by TLS, "
+            "or as localhost on its own machine (docs/cluster.md); or accept the risk by "
             "`runtime.allow_open_cluster: true`, which the release then states",
         )
 
@@ -256,10 +256,9 @@ def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
     calls: Any = base_pb2_grpc
     if not isinstance(builder, DefaultChannelBuilder):
         return ["the way to it cannot be seen"]
-    found = []
-    is_by_localhost = not builder.use_ssl and builder.host == "localhost"
-    if not builder.use_ssl and not is_by_localhost:
-        found.append("the way to it is not encrypted")
+    local_port, doors = _local_port(builder), list[str]()
+    if not builder.use_ssl and local_port is None:
+        doors.append("the way to it is not encrypted")
     # Connect without a token.
     channel = (
         grpc.secure_channel(builder.endpoint, grpc.ssl_channel_credentials())
@@ -273,22 +272,24 @@ def _doors(builder: Any) -> list[str]:  # noqa: ANN401 - of PySpark
     try:
         stub.Config(request, **how)
         stub.ReleaseSession(messages.ReleaseSessionRequest(**identity), **how)
-        found.append("it lets in who has no token")
+        doors.append("it lets in who has no token")
     except grpc.RpcError as error:
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             raise _unreachable(builder.host, f"no answer in {_ANSWER_SECONDS:g} s") from None
         refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
         if error.code() not in refused:
-            found.append(f"it was not seen to refuse who has no token ({error.code().name})")
+            doors.append(f"it was not seen to refuse who has no token ({error.code().name})")
     finally:
         channel.close()
     # Without a certificate, the kernel identifies the listening program of this machine.
-    stranger = stranger_at(_port(builder)) if is_by_localhost else None
-    return [*found, *([stranger] if stranger else [])]
+    stranger = None if local_port is None else stranger_at(local_port)
+    return [*doors, *([stranger] if stranger else [])]
 
 
-def _port(builder: Any) -> int:  # noqa: ANN401 - of PySpark
-    return int(builder.endpoint.rpartition(":")[2])
+def _local_port(builder: Any) -> int | None:  # noqa: ANN401 - of PySpark
+    """Return the port of a server on this machine without TLS; None for other servers."""
+    is_local = not builder.use_ssl and builder.host == "localhost"
+    return int(builder.endpoint.rpartition(":")[2]) if is_local else None
 
 
 def listeners(port: int, tables: Iterable[Path] = _SOCKETS) -> frozenset[int] | None:
@@ -458,11 +459,8 @@ def _look(session: SparkSession) -> list[Equipment]:
         yield pa.RecordBatch.from_pydict({"digest": [digest or ""], "absent": [" ".join(absent)]})
 
     try:
-        rows = (
-            session.range(_MOST_PARTITIONS)
-            .mapInArrow(ask, "digest string, absent string")
-            .collect()
-        )
+        partitions = session.range(_MOST_PARTITIONS)
+        rows = partitions.mapInArrow(ask, "digest string, absent string").collect()
     except PySparkException as error:
         raise RuntimeSetupError(
             "Spark Connect server",

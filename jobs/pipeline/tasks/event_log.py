@@ -10,11 +10,12 @@ import atexit
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from das.errors import OutputError
-from jobs.pipeline.storage.files import refuse_foreign
-from jobs.pipeline.storage.place import Place
+from jobs.pipeline.storage.files import naming_file, refuse_foreign
+from jobs.pipeline.storage.place import Place, store_of
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 _KIND = "a log of runs"
@@ -47,19 +48,13 @@ class EventLog:
         self._every = every_seconds
         self._next = time.monotonic()
         self._text = b""
-        self._is_behind = self._is_begun = self._is_told = False
-        if isinstance(place, Path):
-            if place.is_file():
-                refuse_foreign(place, _START, _KIND)
-            return
-        refuse_foreign(place, _START, _KIND)
-        try:
-            self._text = place.read_bytes()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise OutputError(str(place), "cannot be read", got=error.strerror) from None
-        atexit.register(self._end)
+        self._is_behind = self._is_begun = self._is_reported = False
+        if not isinstance(place, Path) or place.is_file():  # not a terminal or pipe
+            refuse_foreign(place, _START, _KIND)
+        if not isinstance(place, Path):
+            with naming_file(place, "cannot be read"), suppress(FileNotFoundError):
+                self._text = place.read_bytes()
+            atexit.register(self._end)
 
     def add(self, line: str, *, last: bool = False) -> None:
         """Append a line; a stored log is written if it is due.
@@ -72,35 +67,29 @@ class EventLog:
           OutputError: The first line cannot be written.
         """
         try:
-            self._add(line.encode() + b"\n", last=last)
+            if isinstance(self._place, Path):
+                with os.fdopen(os.open(self._place, _APPEND, OWNER_ONLY), "ab") as handle:
+                    handle.write(line.encode() + b"\n")
+            else:
+                self._text += line.encode() + b"\n"
+                self._is_behind = True
+                if last or time.monotonic() >= self._next:
+                    self._write()
         except OSError as error:
+            what = "cannot be written"
             if not self._is_begun:
-                raise OutputError(
-                    str(self._place), "cannot be written", got=error.strerror
-                ) from None
-            if not self._is_told:
-                self._is_told = True
-                what = "cannot be written; the run goes on"
-                self._tell(f"log {self._place} {what}: {error.strerror}")
+                raise OutputError(str(self._place), what, got=error.strerror) from None
+            if not self._is_reported:
+                self._is_reported = True
+                self._tell(f"log {self._place} {what}; the run goes on: {error.strerror}")
         self._is_begun = True
-
-    def _add(self, line: bytes, *, last: bool) -> None:
-        if isinstance(self._place, Path):
-            with os.fdopen(os.open(self._place, _APPEND, OWNER_ONLY), "ab") as handle:
-                handle.write(line)
-            return
-        self._text += line
-        self._is_behind = True
-        if last or time.monotonic() >= self._next:
-            self._write()
 
     def _write(self) -> None:
         """Write a stored log."""
-        if isinstance(self._place, Path):
-            return
+        store, name = store_of(self._place)
         began = time.monotonic()
         try:
-            self._place.store.replace(self._place.key, self._text, mode=OWNER_ONLY)
+            store.replace(name, self._text, mode=OWNER_ONLY)
             self._is_behind = False
         finally:
             ended = time.monotonic()
@@ -109,7 +98,5 @@ class EventLog:
     def _end(self) -> None:
         """Write unsaved lines when the process ends before the end of the run."""
         if self._is_behind:
-            try:
+            with suppress(OSError):  # reported before, or the process ends
                 self._write()
-            except OSError:  # reported before, or the process ends
-                return

@@ -23,7 +23,6 @@ from jobs.pipeline.tasks.step import (
     Step,
     TaskReport,
     Tasks,
-    current_watch,
     outcome_of,
     results_of,
 )
@@ -54,15 +53,13 @@ class LocalTasks(Tasks):
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
         """Implement `Tasks.run`; costs of tasks are part of the costs of this process."""
-        step, watch = Step(label, items), current_watch()
+        step = Step(label, items)
         results: list[R] = []
         for index, item in enumerate(items):
             began = time.monotonic()
             results.append(task(item))
             now = time.monotonic()
             step.look([TaskReport(index, now - began, {}, 0)], index + 1, now)
-            if watch:
-                watch(step)
         return results
 
 
@@ -90,7 +87,6 @@ class SparkTasks(Tasks):
         step = Step(label, items)
         none: list[TaskReport] = []
         reports = context.accumulator(none, AddingAccumulatorParam([*none]))  # two lists: both grow
-        watch = current_watch()
 
         def run_on_worker(numbered: tuple[int, T]) -> R | Failure:
             outcome, report = outcome_of(task, *numbered)
@@ -99,8 +95,6 @@ class SparkTasks(Tasks):
 
         def show(n_started: int) -> None:
             step.look(list(reports.value), n_started, time.monotonic())
-            if watch:
-                watch(step)
 
         numbered = list(enumerate(items))
         with _polled(context, label, show):

@@ -25,8 +25,8 @@ def machine_failure(error: BaseException | None) -> DasError | None:
 
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            where = str(error.filename or "the disk")
-            return OutputError(where, "is full", remedy="give it room, then `das run OUT`")
+            disk = str(error.filename or "the disk")
+            return OutputError(disk, "is full", remedy="give it room, then `das run OUT`")
         if isinstance(error, OSError) and "://" in str(error.filename):
             return OutputError(
                 str(error.filename),

@@ -65,13 +65,13 @@ class Meter:
 
 def read_processes(processes: Iterable[psutil.Process]) -> dict[str, Reading]:
     """Read processor times of local processes; ended processes are left out."""
-    host, found = socket.gethostname(), {}
+    host, readings = socket.gethostname(), {}
     for process in processes:
         with suppress(psutil.Error):
             times = process.cpu_times()
             spent = times.user + times.system
-            found[f"{host} {process.pid}"] = Reading(process.create_time(), spent)
-    return found
+            readings[f"{host} {process.pid}"] = Reading(process.create_time(), spent)
+    return readings
 
 
 def family() -> list[psutil.Process]:
@@ -87,13 +87,13 @@ def family() -> list[psutil.Process]:
 
 def executor_family() -> list[psutil.Process]:
     """List the process of this task, the daemon that forked it, and the Java of its executor."""
-    found = [psutil.Process()]
+    processes = [psutil.Process()]
     with suppress(psutil.Error):
-        while len(found) < _ABOVE and (above := found[-1].parent()) is not None:
-            found.append(above)
+        while len(processes) < _ABOVE and (above := processes[-1].parent()) is not None:
+            processes.append(above)
             if above.name().startswith("java"):
                 break
-    return found
+    return processes
 
 
 def forget_task_peak() -> None:
@@ -159,9 +159,7 @@ def memory_bytes() -> int:
     """Return the bytes in memory of all local processes of this run."""
     total = 0
     for process in family():
-        try:
+        with suppress(psutil.Error):
             full = process.memory_full_info()
             total += getattr(full, "pss", 0) or full.rss
-        except psutil.Error:
-            continue
     return total

@@ -143,11 +143,12 @@ class Step:
         self.in_geounits = all(hasattr(item, "cost") for item in descriptors)
         self.costs = [max(1, int(getattr(item, "cost", 1))) for item in descriptors]
         self._ranges = [
-            (str(getattr(item, "low", "")), str(getattr(item, "high", ""))) for item in descriptors
+            {end: str(getattr(item, end, "")) for end in ("low", "high")} for item in descriptors
         ]
         self.reports: dict[int, TaskReport] = {}
         self._since: list[float] = []
         self._unseen = 0
+        self._watch = current_watch()
         self._began = self.now = time.monotonic()
 
     @property
@@ -175,7 +176,7 @@ class Step:
     def look(
         self, reports: Iterable[TaskReport], n_started: int, now: float, n_finished: int = 0
     ) -> None:
-        """Update the state of the tasks.
+        """Update the state of the tasks, and call the watch of the context that made the step.
 
         Args:
           reports: Reports of finished tasks.
@@ -188,6 +189,8 @@ class Step:
         self._since += [now] * (min(n_started, len(self.costs)) - len(self._since))
         self._unseen = max(0, n_finished - len(self.reports))
         self.now = now
+        if self._watch:
+            self._watch(self)
 
     def _waiting(self) -> list[int]:
         """List started tasks without a report in order; the first one is running."""
@@ -207,8 +210,7 @@ class Step:
             Straggler(
                 step=self.label,
                 task=index,
-                low=self._ranges[index][0],
-                high=self._ranges[index][1],
+                **self._ranges[index],
                 cost=self.costs[index],
                 seconds=spent,
                 expected_seconds=expected[index],

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobs.pipeline.documents.document import read_document
 from jobs.pipeline.report import text
 from jobs.pipeline.report.internal import CONFIDENTIAL, definitions_section
 from jobs.pipeline.report.page import Block, Page, Section, Tile, write_report
 from jobs.pipeline.report.table import Cell, Column, Table, bars, labels, names, numbers
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, origin
+from jobs.pipeline.storage.layout import (
+    ConfidentialLayout,
+    ReleaseLayout,
+    Roots,
+    confidential_layout,
+    release_folder,
+)
 from jobs.pipeline.storage.place import Place
 from jobs.survey.documents import (
     GroupErrors,
@@ -25,25 +33,47 @@ from jobs.survey.report.public import (
     shower,
     survey_budget_section,
     survey_tiles,
+    write_public_page,
 )
 
 _SHARE = "|error| / |truth|"
 _SUMMARY = "Errors of released means and microdata against the data, by group."
 
 
-def write_survey_evaluation(
-    release: SurveyRelease, evaluation: SurveyEvaluation, out: Place
-) -> None:
-    """Write the internal report as one HTML file that only its owner can read.
+def write_pages(roots: Roots, solution: str | None, to: Place | None = None) -> list[Place]:
+    """Write the reports of a run or of a further solution again.
 
     Args:
-      release: The release.
-      evaluation: Comparison of the release with the data.
-      out: The file; replaced atomically.
+      roots: Folders of the run.
+      solution: Name of the further solution; None: the release.
+      to: Folder for the public report, which is then the only one; default: the release.
+
+    Returns:
+      The files; after an evaluation the confidential report comes first.
 
     Raises:
-      OutputError: The file cannot be written.
+      OutputError: The release is not finalized, or a report cannot be written.
     """
+    made = ReleaseLayout(release_folder(roots.out, solution))
+    confidential = confidential_layout(roots, solution)
+    is_evaluated = to is None and confidential.evaluation.exists()
+    internal = [write_internal_page(made, confidential)] if is_evaluated else []
+    return [*internal, write_public_page(made, to)]
+
+
+def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -> Place:
+    """Write the confidential report of the evaluation, as a file that only its owner can read.
+
+    Returns:
+      The file.
+
+    Raises:
+      OutputError: The release is not finalized or not evaluated, or the report cannot be written.
+    """
+    evaluation = read_document(
+        SurveyEvaluation, confidential.evaluation, remedy="run `das evaluate`"
+    )
+    release = SurveyRelease.read(made)
     manifest = release.manifest
     page = Page(
         "Internal evaluation of a survey",
@@ -63,7 +93,8 @@ def write_survey_evaluation(
         ],
         "records",
     )
-    write_report(page, out)
+    write_report(page, confidential.report)
+    return confidential.report
 
 
 def _worst_tile(evaluation: SurveyEvaluation) -> list[Tile]:
@@ -85,10 +116,9 @@ def _worst(one: MeanErrors) -> tuple[str | None, int | None]:
 def _means_section(evaluation: SurveyEvaluation, release: SurveyRelease) -> Section:
     released = {one.name: one for one in release.statistics}
     lead = (
-        "Released means and the means of the file, which are not clipped. The interval is for the "
-        "mean of the population and covers sampling too, so it should hold the mean of the file at "
-        "least as often as stated. Where it does not, the public sizes, bounds or standard "
-        "deviation are wrong."
+        "Released means and the unclipped means of the file. Intervals also cover sampling, so "
+        "they should hold the mean of the file at least as often as stated. If they do not, the "
+        "public sizes, bounds or standard deviation are wrong."
     )
     blocks: list[Block] = []
     by_strata = [one for one in evaluation.means if released[one.name].strata]
@@ -120,12 +150,11 @@ def _parity_table(errors: Sequence[MeanErrors]) -> Table:
 
 def _mean_table(index: int, one: MeanErrors, mean: ReleasedMean) -> Table:
     show = shower(mean)
-    ends = {row.stratum: (row.low, row.high) for row in (mean.everybody, *mean.means)}
     rows = [one.everybody, *(one.means if mean.strata else ())]
-    holds = []
-    for row in rows:
-        low, high = ends[row.stratum]
-        holds.append(None if row.truth is None else "yes" if low <= row.truth <= high else "no")
+    holds = [
+        None if row.truth is None else "yes" if ends.low <= row.truth <= ends.high else "no"
+        for row, ends in zip(rows, mean.rows, strict=True)
+    ]
     columns = [
         labels("Stratum", (row.stratum for row in rows)),
         numbers("Records", (row.records for row in rows), hint="true"),
@@ -143,10 +172,11 @@ def _mean_table(index: int, one: MeanErrors, mean: ReleasedMean) -> Table:
 def _tables_section(evaluation: SurveyEvaluation) -> Section:
     lead = "Released tables of counts, compared with the counts of the file."
     kept = ["yes" if one.exact_held else "no" for one in evaluation.tables]
+    tables = evaluation.tables
     columns = [
-        labels("Table", (one.name for one in evaluation.tables)),
-        numbers("L1", (one.l1 for one in evaluation.tables), hint="sum of |error|"),
-        numbers("L2", (one.l2 for one in evaluation.tables), text.decimal, "root of squares"),
+        labels("Table", (errors.name for errors in tables)),
+        numbers("L1", (errors.l1 for errors in tables), hint="sum of |error|"),
+        numbers("L2", (errors.l2 for errors in tables), text.decimal, "root of squares"),
         names("Exact marginals kept", kept),
     ]
     table = Table.of("table-errors", "Tables that keep exact marginals", columns)
@@ -155,9 +185,9 @@ def _tables_section(evaluation: SurveyEvaluation) -> Section:
 
 def _marginals_section(evaluation: SurveyEvaluation) -> Section:
     lead = (
-        "Every table of one, two and three attributes of the microdata against that of the file. "
-        "The L1 distance of two tables of shares is twice the share of records that would have to "
-        "change to turn one into the other; its maximum is 2."
+        "Tables of one to three attributes of the microdata and of the file. The L1 distance of "
+        "two tables of shares is twice the share of records to change in one to get the other; at "
+        "most 2."
     )
     rows, shown = evaluation.marginals, "{:.4f}".format
     orders = [Cell(f"{row.order}-way", row.order) for row in rows]
@@ -175,12 +205,12 @@ def _marginals_section(evaluation: SurveyEvaluation) -> Section:
 
 def _groups_section(evaluation: SurveyEvaluation) -> Section:
     lead = (
-        "All one-way tables of the microdata within each group: the sum of absolute errors over "
-        "all cells, in percent of the records counted there. Small groups have larger relative "
-        "errors from noise and from the common model."
+        "Sum of absolute errors over all cells of the one-way tables of each group, in percent of "
+        "the records counted there. Noise and common model cause larger errors in small groups."
     )
     tables = [
-        _groups_table(index, one, evaluation.floor) for index, one in enumerate(evaluation.groups)
+        _groups_table(index, errors, evaluation.floor)
+        for index, errors in enumerate(evaluation.groups)
     ]
     return Section("groups", "Errors of the microdata by group", lead, tables)
 
@@ -220,10 +250,9 @@ def predictions_section(predictions: Predictions) -> Section:
     wanted = ", ".join(predictions.levels)
     lead = (
         f"Whether {words(predictions.attribute)} is one of {wanted}, predicted by "
-        f"{len(predictions.features)} other attributes. Classifiers are tested on the records of "
-        "the file, none of which were held out. The classifier trained on the file itself is the "
-        "benchmark. Always predicting the more frequent answer is right for "
-        f"{text.percent(predictions.majority_accuracy)}."
+        f"{len(predictions.features)} other attributes. Classifiers are tested on all records of "
+        "the file; the benchmark is trained on them, too. Always predicting the more frequent "
+        f"answer is right for {text.percent(predictions.majority_accuracy)}."
     )
     sets = zip(*(one.parity for one in predictions.classifiers), strict=True)
     tables = [
@@ -249,9 +278,8 @@ def _classifiers_table(predictions: Predictions) -> Table:
         difference = (one.false_negative_rate_difference for one in sets)
         columns.append(numbers("False negative difference", difference, text.decimal, by))
     note = (
-        "Demographic parity: smallest over largest share of positive predictions among groups; 1 "
-        "is parity. False negative difference: largest minus smallest rate among groups; "
-        "0 is parity."
+        "Demographic parity: smallest over largest share of positive predictions of a group; 1 is "
+        "parity. False negative difference: largest minus smallest rate of a group; 0 is parity."
     )
     caption = f"Classifiers of {words(predictions.attribute)}"
     return Table.of("classifiers", caption, columns, note)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from jobs.pipeline.documents.codebook import CodedColumn, CodedDataset
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import guarantee_section
-from jobs.pipeline.report.certificate import Verified, changes_table, write_page
+from jobs.pipeline.report.certificate import Verified, changes_table, loss_of, write_page
 from jobs.pipeline.report.datasets import FILES, files_section, other_files, reading
 from jobs.pipeline.report.page import Block, Page, Prose, Section, Tile, write_report
 from jobs.pipeline.report.plots import Figure, Span, span_rows
@@ -29,7 +29,8 @@ from jobs.pipeline.report.table import (
 )
 from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, origin, privacy_tiles
-from jobs.pipeline.storage.files import READABLE
+from jobs.pipeline.storage.files import READABLE, refuse_foreign
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import SYNTHESIS
 from jobs.survey.documents import (
@@ -37,10 +38,12 @@ from jobs.survey.documents import (
     MeasuredPart,
     ReleasedMean,
     ReleasedTable,
-    StratumMean,
     SurveyManifest,
     SurveyTables,
+    read_survey_manifest,
 )
+from jobs.survey.plan import TOTAL
+from jobs.survey.results import read_results
 
 _MOST_TILES = 3  # means among the headline numbers
 _SUMMARY = (
@@ -49,17 +52,68 @@ _SUMMARY = (
 )
 
 
-def write_survey_report(release: SurveyRelease, out: Place) -> None:
+@dataclass(frozen=True)
+class SurveyRelease:
+    """Documents of a release or of a further solution.
+
+    Attributes:
+      manifest: The manifest.
+      means: Released means; None if there are none.
+      tables: Released tables; None if there are none.
+    """
+
+    manifest: SurveyManifest
+    means: MeansTable | None
+    tables: SurveyTables | None
+
+    @classmethod
+    def read(cls, made: ReleaseLayout) -> SurveyRelease:
+        """Read the documents.
+
+        Raises:
+          OutputError: The release is not finalized, or a document is damaged.
+        """
+        return cls(read_survey_manifest(made.manifest), *read_results(made))
+
+    @property
+    def statistics(self) -> tuple[ReleasedMean, ...]:
+        """Return the released means by statistic."""
+        return () if self.means is None else self.means.statistics
+
+
+def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
     """Write the public report of a survey as one self-contained HTML file.
 
     Args:
-      release: The release.
-      out: The file; replaced atomically.
+      made: The release or the further solution.
+      to: Folder for the report; default: the release itself.
+
+    Returns:
+      The file.
 
     Raises:
-      OutputError: The file cannot be written.
+      OutputError: The release is not finalized, or the report cannot be written.
     """
+    file = made.report if to is None else to / made.report.name
+    if to is not None:
+        refuse_foreign(file, b"<!DOCTYPE html>", "a report, which is replaced")
+    release = SurveyRelease.read(made)
     manifest = release.manifest
+    values = {
+        "epsilon_by_noise": None,
+        "derived": "means, tables and microdata",
+        "exact": _exact(manifest),
+        "sources": "the measurements and public information",
+    }
+    promises = [] if release.tables is None else [promises_table(manifest.parts)]
+    software = manifest.software
+    facts = [
+        (software.name, software.version),
+        ("Python", software.python),
+        *sorted(software.libraries.items()),
+        ("SHA-256 of the configuration", manifest.configuration_digest),
+    ]
+    environment = environment_table("Software and configuration", facts, codes)
     page = Page(
         "Release report of a survey",
         manifest.name,
@@ -68,17 +122,20 @@ def write_survey_report(release: SurveyRelease, out: Place) -> None:
         banners(manifest),
         survey_tiles(release),
         [
-            _privacy_section(release),
+            guarantee_section(
+                manifest, "survey_privacy.html.j2", values, promises, manifest.account
+            ),
             survey_budget_section(manifest),
             *([] if release.means is None else [means_section(release.means)]),
             *([] if release.tables is None else [tables_section(release.tables)]),
             *([_microdata_section(manifest)] if manifest.records is not None else []),
             survey_files_section(manifest),
-            _software_section(manifest),
+            Section("run", "Run", "Software and configuration of this release.", [environment]),
         ],
         "records",
     )
-    write_report(page, out, mode=READABLE)
+    write_report(page, file, mode=READABLE)
+    return file
 
 
 def survey_tiles(release: SurveyRelease) -> list[Tile]:
@@ -113,8 +170,14 @@ def survey_budget_table(manifest: SurveyManifest) -> Table:
     unit = text.unit(manifest.privacy.definition)
     shares = [text.ratio(part.share) for part in manifest.parts]
     spent = text.ratio(manifest.spent) / (text.ratio(manifest.privacy.total) or 1.0)
+    parts = [
+        "microdata"
+        if part.name == SYNTHESIS
+        else f"{'mean' if part.conditioned is None else 'table'} of {words(part.name)}"
+        for part in manifest.parts
+    ]
     columns = [
-        names("Part", [*map(part_in_words, manifest.parts), "all that was measured"]),
+        names("Part", [*parts, "all that was measured"]),
         bars("Share", shares, text.fine_percent, f"of {unit}", total=spent),
         fractions(unit, [*(part.cost for part in manifest.parts), manifest.spent], "exact"),
     ]
@@ -124,20 +187,7 @@ def survey_budget_table(manifest: SurveyManifest) -> Table:
 def _exact(manifest: SurveyManifest) -> list[str]:
     """Name the exact marginals of the release, other than the number of records."""
     marginals = exact_marginals(manifest)
-    return [f"{words(one)} (table {words(table)})" for one, table in marginals if one != "total"]
-
-
-def _privacy_section(release: SurveyRelease) -> Section:
-    """Describe the privacy guarantee, and what it does not protect."""
-    manifest = release.manifest
-    values = {
-        "epsilon_by_noise": None,
-        "derived": "means, tables and microdata",
-        "exact": _exact(manifest),
-        "sources": "the measurements and public information",
-    }
-    promises = [] if release.tables is None else [promises_table(manifest.parts)]
-    return guarantee_section(manifest, "survey_privacy.html.j2", values, promises, manifest.account)
+    return [f"{words(name)} (table {words(table)})" for name, table in marginals if name != TOTAL]
 
 
 def _microdata_section(manifest: SurveyManifest) -> Section:
@@ -163,28 +213,6 @@ def _microdata_section(manifest: SurveyManifest) -> Section:
     return Section("microdata", "Microdata", lead, blocks)
 
 
-def _software_section(manifest: SurveyManifest) -> Section:
-    software = manifest.software
-    rows = [
-        (software.name, software.version),
-        ("Python", software.python),
-        *sorted(software.libraries.items()),
-        ("SHA-256 of the configuration", manifest.configuration_digest),
-    ]
-    table = environment_table("Software and configuration", rows, codes)
-    return Section("run", "Run", "Software and configuration of this release.", [table])
-
-
-_CONDITION = (
-    "It holds between data sets that agree on the exact marginals named below. A change that "
-    "alters an exact marginal is not protected."
-)
-_PUBLIC = (
-    "Public in advance: columns, bins, bounds and spreads, weights and sizes of strata, and the "
-    "number of records that means are divided by."
-)
-
-
 def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: Place) -> None:
     """Write the certificate of a survey as one HTML page, which fits a sheet of A4.
 
@@ -202,12 +230,20 @@ def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: 
         (marginal, f"in the table {words(table)}") for marginal, table in exact_marginals(manifest)
     ]
     what = "anything but what is exact" if exact else "anything"
+    condition = (
+        "It holds between data sets that agree on the exact marginals named below. A change that "
+        "alters an exact marginal is not protected."
+    )
+    public = (
+        "Public in advance: columns, bins, bounds and spreads, weights and sizes of strata, and "
+        "the number of records that means are divided by."
+    )
     context = {
-        "condition": _CONDITION if exact else "",
-        "changes": changes_table(manifest, [(what, privacy, advantages)]),
+        "condition": condition if exact else "",
+        "changes": changes_table(manifest, [(what, loss_of(privacy), advantages)]),
         "budget": survey_budget_table(manifest),
         "exact": exact,
-        "remarks": [_PUBLIC],
+        "remarks": [public],
     }
     write_page(manifest, "persons", context, verified, out)
 
@@ -262,7 +298,13 @@ def survey_files_section(manifest: SurveyManifest) -> Section:
         "example": _example(manifest),
         "remark": "Labels are text, also where they look like numbers.",
     }
-    return files_section(manifest.outputs, values, _single_files(manifest))
+    columns = [
+        codes("Path", (file.path for file in manifest.files)),
+        numbers("Size", (file.bytes for file in manifest.files), text.size),
+        codes("SHA-256", (file.sha256 for file in manifest.files)),
+    ]
+    single = Table.of("single-files", "Other files", columns)
+    return files_section(manifest.outputs, values, single)
 
 
 def _meaning(path: str) -> str:
@@ -271,15 +313,6 @@ def _meaning(path: str) -> str:
     if path.startswith(_TABLES):
         return "The counts of a table, a row per combination of levels."
     return _FILES.get(path) or FILES[path]
-
-
-def _single_files(manifest: SurveyManifest) -> Table:
-    columns = [
-        codes("Path", (file.path for file in manifest.files)),
-        numbers("Size", (file.bytes for file in manifest.files), text.size),
-        codes("SHA-256", (file.sha256 for file in manifest.files)),
-    ]
-    return Table.of("single-files", "Other files", columns)
 
 
 def _kinds(manifest: SurveyManifest) -> dict[str, str]:
@@ -335,26 +368,6 @@ def _example(manifest: SurveyManifest) -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class SurveyRelease:
-    """Documents of a release or of a further solution.
-
-    Attributes:
-      manifest: The manifest.
-      means: Released means; None if there are none.
-      tables: Released tables; None if there are none.
-    """
-
-    manifest: SurveyManifest
-    means: MeansTable | None
-    tables: SurveyTables | None
-
-    @property
-    def statistics(self) -> tuple[ReleasedMean, ...]:
-        """Return the released means by statistic."""
-        return () if self.means is None else self.means.statistics
-
-
 def exact_marginals(manifest: SurveyManifest) -> list[tuple[str, str]]:
     """List (marginal, table) of all marginals that are published exactly."""
     return [
@@ -365,18 +378,10 @@ def exact_marginals(manifest: SurveyManifest) -> list[tuple[str, str]]:
     ]
 
 
-def part_in_words(part: MeasuredPart) -> str:
-    """Return the name of a part for readers."""
-    if part.name == SYNTHESIS:
-        return "microdata"
-    return f"{'mean' if part.conditioned is None else 'table'} of {words(part.name)}"
-
-
 def tables_section(tables: SurveyTables) -> Section:
     """Show every released table with all counts."""
     lead = (
-        "Noisy counts, drawn conditional on nonnegative counts and on the exact marginals of the "
-        "file."
+        "Noisy counts, given that no count is negative and exact marginals are those of the file."
     )
     blocks = [_table(index, one) for index, one in enumerate(tables.tables)]
     return Section("tables", "Tables", lead, blocks)
@@ -431,8 +436,8 @@ _METHODS = {"coinpress": "Coinpress", "clipped": "clipping once"}
 def means_section(means: MeansTable) -> Section:
     """Show the released means of every statistic."""
     lead = (
-        "Noisy sums, divided by public numbers of records. Each interval is for the mean of the "
-        "population and covers noise and sampling. It holds with about the stated probability if "
+        "Noisy sums, divided by public numbers of records. Intervals are for the mean of the "
+        "population and cover noise and sampling. They hold with about the stated probability if "
         "the public bounds, sizes and standard deviation are right."
     )
     blocks: list[Block] = []
@@ -455,15 +460,14 @@ def mean_figures(
       mean: The released means.
       truth: True means by stratum, for the internal report.
     """
-    rows = with_strata(mean)
+    rows = mean.rows
     if len(rows) == 1:
         return []
     # With many strata only the largest are drawn, in their order.
     large = sorted(rows[1:], key=lambda row: -row.size)[:MOST_DRAWN]
     drawn = [rows[0], *(row for row in rows[1:] if row in large)]
-    true = truth or {}
     spans = [
-        Span(words(row.stratum), row.low, row.mean, row.high, true.get(row.stratum))
+        Span(words(row.stratum), row.low, row.mean, row.high, (truth or {}).get(row.stratum))
         for row in drawn
     ]
     title = f"Mean of {words(mean.attribute)}"
@@ -479,11 +483,6 @@ def mean_figures(
     return [Figure(f"mean-{index}", span_rows(f"mean-{index}", title, spans), caption, legend)]
 
 
-def with_strata(mean: ReleasedMean) -> list[StratumMean]:
-    """Return the mean of all records, and the means of strata if there are any."""
-    return [mean.everybody, *(mean.means if mean.strata else ())]
-
-
 def shower(mean: ReleasedMean) -> Show:
     """Return a formatter for the numbers of a statistic, with the same decimals in all rows."""
     size = max(abs(row.mean) for row in (mean.everybody, *mean.means))
@@ -496,7 +495,7 @@ def shower(mean: ReleasedMean) -> Show:
 
 
 def _means_table(index: int, mean: ReleasedMean) -> Table:
-    show, rows = shower(mean), with_strata(mean)
+    show, rows = shower(mean), mean.rows
     columns = [
         labels("Stratum", (row.stratum for row in rows)),
         numbers("Weight", (text.ratio(row.weight) for row in rows), text.fine_percent, "public"),
@@ -510,10 +509,8 @@ def _means_table(index: int, mean: ReleasedMean) -> Table:
     if any(row.outside for row in mean.means):
         warnings = [name("outside its bounds") if row.outside else Cell("") for row in rows]
         columns.append(Column("Warning", numeric=False, cells=warnings))
-    note = (
-        f"By {_METHODS.get(mean.method, mean.method)}, with a public standard deviation of "
-        f"{mean.spread:,.10g}."
-    )
+    method = _METHODS.get(mean.method, mean.method)
+    note = f"By {method}, with a public standard deviation of {mean.spread:,.10g}."
     if mean.shrunk:
         note += (
             " Means of strata are shrunk toward a common mean by their noise, within their "

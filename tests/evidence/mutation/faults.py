@@ -84,7 +84,7 @@ ACCOUNT = "jobs/pipeline/storage/account.py"
 BUDGET = "das/privacy/budget.py"
 FINALIZING = "jobs/pipeline/release/finalizing.py"
 VERIFYING = "jobs/pipeline/release/verify.py"
-RESIDUALS = "jobs/pipeline/release/residuals.py"
+RESIDUALS = "jobs/pipeline/release/verify.py"
 
 TABLE_LAW = "tests/evidence/exact/test_table_law.py::"
 REFERENCE_LAW = "tests/evidence/exact/test_reference_law.py::"
@@ -700,7 +700,7 @@ FAULTS = (
     Fault(
         "geounits are numbered anew in every task",
         STAGE,
-        "return batch.first + np.flatnonzero",
+        "rows = batch.first + np.flatnonzero",
         "return np.flatnonzero",
         (MEASURE_TEST + "test_noise_does_not_depend_on_the_range_of_the_task",),
     ),
@@ -842,15 +842,15 @@ FAULTS = (
     Fault(
         "a group is as large in every geounit as in all together",
         GROUPS,
-        "out[index, level] = whole / geounits[level]",
-        "out[index, level] = whole",
+        "shared = whole / geounits[level]",
+        "shared = whole",
         (GROUPS_UNIT + "test_plan_prints_errors_of_groups",),
     ),
     Fault(
         "a proposed schema tells how old the oldest person is",
         PROPOSALS,
-        "starts = range(0, _TOP, years)",
-        "starts = range(0, min(_TOP, column.most), years)",
+        "levels = tuple(dict.fromkeys(label.values()))",
+        "levels = tuple(label[age] for age in range(0, column.most, years))",
         (PROPOSALS_UNIT + "test_ages_do_not_tell_how_old_anybody_is",),
     ),
     Fault(
@@ -1451,7 +1451,7 @@ FAULTS = (
     Fault(
         "grants for added records count a changed one as much",
         ACCOUNT,
-        "Budget(one.changed_record, one.budget.delta, Neighbors.BOUNDED, one.budget.definition)",
+        "Budget(grant.changed_record, grant.budget.delta, Neighbors.BOUNDED, grant.budget.definition)",
         "Budget(one.budget.total, one.budget.delta, Neighbors.BOUNDED, one.budget.definition)",
         (
             ACCOUNT_UNIT
@@ -1488,14 +1488,14 @@ FAULTS = (
     Fault(
         "a grant can be spent by every run",
         ACCOUNT,
-        "        if one.run != reservation.run:",
+        "        if grant.run != reservation.run:",
         "        if False:",
         (ACCOUNT_UNIT + "test_another_run_needs_another_grant[disk]",),
     ),
     Fault(
         "a run may change the neighbors of its grant",
         ACCOUNT,
-        "        if one.budget != reservation.budget:",
+        "        if grant.budget != reservation.budget:",
         "        if one.budget.total != reservation.budget.total:",
         (ACCOUNT_UNIT + "test_the_same_run_may_not_change_its_budget[disk]",),
     ),
@@ -1512,7 +1512,7 @@ FAULTS = (
     Fault(
         "a second account of the same data is not found",
         ACCOUNT,
-        "if one.input is not None and is_keyed(one.input, digest):",
+        "if spent.input is not None and is_keyed(spent.input, digest):",
         "if False:",
         (ACCOUNT_UNIT + "test_a_second_account_for_the_same_data_is_refused",),
     ),
@@ -1526,7 +1526,7 @@ FAULTS = (
     Fault(
         "any account beside an input is that of all",
         ACCOUNT,
-        "if len(found) == 1 and found == around and all(paths == found for paths in near):",
+        "if len(accounts) == 1 and accounts == around and all(paths == accounts for paths in near):",
         "if len(found) == 1:",
         (ACCOUNT_UNIT + "TestDefault::test_of_a_folder_with_accounts_of_its_files_must_be_named",),
     ),
@@ -1658,21 +1658,21 @@ FAULTS = (
     Fault(
         "digests cover new names of values",
         UPGRADE,
-        "key.to, key.values = name, {new: old for old, new in change.values.items()}",
-        "key.to = name",
+        "values = {new: old for old, new in change.values.items()}",
+        "values = {}",
         (UPGRADE_UNIT + "test_digests_of_a_run_stay[format 3-census]",),
     ),
     Fault(
         "a file of format 2 may have keys of format 3",
         UPGRADE,
-        "if former is not None and stated is not None:",
+        "if old is not None and stated is not None:",
         "if False:",
         (UPGRADE_UNIT + "test_a_mistake_in_an_older_file_is_named_by_its_own_key",),
     ),
     Fault(
         "an old key in format 3 is refused without the new one",
         UPGRADE,
-        'return f"; did you mean `{found.to}`, as format {FORMAT} calls it?"',
+        'return f"; did you mean `{change.to}`, as format {FORMAT} calls it?" if change else ""',
         'return ""',
         (UPGRADE_UNIT + "test_an_old_key_in_format_3_is_refused_and_the_new_one_named",),
     ),

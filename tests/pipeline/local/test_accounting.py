@@ -202,8 +202,8 @@ def test_pure_differential_privacy_end_to_end(tmp_path):
     ("changes", "match"),
     [
         ({"privacy__rho": 0.5}, "floating-point number, which is not exact"),
-        ({"privacy__rho": "0"}, "`rho` must be positive; got 0"),
-        ({"privacy__rho": "-1"}, "`rho` must be positive; got -1"),
+        ({"privacy__rho": "0"}, "privacy.rho: Input should be greater than 0; got '0'"),
+        ({"privacy__rho": "-1"}, "privacy.rho: Input should be greater than 0; got '-1'"),
         ({"privacy__neighbors": "nearby"}, "privacy.neighbors: .*'bounded' or 'unbounded'"),
         ({"privacy__definition": "pure"}, "counts `epsilon`, not `rho`"),
         ({"privacy__definition": "renyi"}, "privacy.definition: .*'zcdp' or 'pure'"),
@@ -245,7 +245,7 @@ def test_a_run_for_a_target_grants_the_rho_that_its_noise_affords(tmp_path):
     [
         (
             {"privacy__definition": "pure"},
-            "privacy: epsilon_from: is noise, but under pure the total is epsilon itself",
+            "privacy: epsilon_from: cannot be noise under pure, where the total is epsilon itself",
         ),
         (
             {"privacy__rho": "1", "privacy__epsilon": None},

@@ -27,8 +27,7 @@ from jobs.design.synthetic.generate import GenerateSpec, generate
 from jobs.pipeline.config.between import joining_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.microdata import joined_schema
-from jobs.pipeline.release.verify import _verify_ties, verify_run
-from jobs.pipeline.release.verify_joined import verify_joined
+from jobs.pipeline.release.verify import _verify_ties, verify_joined, verify_run
 from jobs.pipeline.storage.csv import CsvPartWriter
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish, replace_published, sweep
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
@@ -362,13 +361,16 @@ def _first(run: dict[str, Any]) -> dict[str, Any]:
     ("change", "said"),
     [
         (lambda run: _first(run)["left"].update(product="people"), "is unknown"),
-        (lambda run: _first(run)["left"].update(product="dwellings"), "is the left one"),
+        (
+            lambda run: _first(run)["left"].update(product="dwellings"),
+            "is the same product as on the left side",
+        ),
         (lambda run: _first(run)["left"]["row"][0].update(coefficient=2), "at most"),
         (lambda run: _first(run).update(geolevel="town"), "do not hold at one geolevel"),
         (lambda run: _first(run).update(geolevel="tract"), "do not hold at one geolevel"),
         (
             lambda run: run["cross_product_constraints"].append(_first(run)),
-            "has the name of another",
+            "has the same name as another constraint",
         ),
         (
             lambda run: _first(run)["left"]["row"][0]["cells"].update(residence=["nobody"]),
@@ -387,7 +389,7 @@ def _first(run: dict[str, Any]) -> dict[str, Any]:
                     "at_least": {"household": 0},
                 }
             ),
-            "stand beside facilities",
+            "cannot be combined with facilities",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -559,7 +561,7 @@ def _no_facilities(run: dict[str, Any]) -> None:
         (_weigh, "put this product before the other one", _swap),
         (_other_side, "state a row among the invariants of that product", _leave_out(0)),
         (_facilities, "state what facilities hold as constraints too", _no_facilities),
-        (_no_zero, "leave it out", _leave_out(13, 14)),
+        (_no_zero, "leave out every constraint named here", _leave_out(13, 14)),
         (_lower, "raise what is at most, or leave one of them out", _raise),
         (_lower, "raise what is at most, or leave one of them out", _leave_out(2)),
         (_negative, "state what bounds the others by the same cells", _same_cells),

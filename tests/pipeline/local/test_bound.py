@@ -263,7 +263,9 @@ def test_a_seeded_release_binds_no_run_for_release(finished, tmp_path):
     config = second(folder, **secret)
     with pytest.raises(ConfigError, match="has seeded noise") as caught:
         check_present(load_run(config))
-    assert caught.value.remedy == "make it again with noise of the operating system"
+    assert (
+        caught.value.remedy == "make the earlier release again with noise of the operating system"
+    )
 
 
 def test_a_run_is_paid_from_the_account_of_the_release_it_is_bound_to(tmp_path):

@@ -389,7 +389,7 @@ def test_the_command_writes_parquet(estimated, tmp_path):
 def test_a_folder_without_a_release_is_refused(tmp_path):
     result = CliRunner().invoke(app, ["estimate", str(tmp_path), "--geounit", "99"])
     assert isinstance(result.exception, OutputError)
-    assert f"{tmp_path}: is no folder of a finished release" in str(result.exception)
+    assert f"{tmp_path}: is not the folder of a finished release" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_a_solution_is_compared_with_the_release_group_by_group(tmp_path: Path, 
     assert "publishable" not in said["evaluate"]
     assert "CONFIDENTIAL" not in said["run"]
     out = load_run(config).config.output.directory
-    title = "Groups beside the release"
+    title = "Groups compared with the release"
     assert title in truth_of(out, solution="own").report.read_text()
     assert title not in truth_of(out).report.read_text()
 

@@ -18,7 +18,7 @@ from jobs.cli.main import app
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.documents.document import adapter
 from jobs.pipeline.documents.evaluation import Evaluation
-from jobs.pipeline.report.comparison import households_section
+from jobs.pipeline.report.internal import households_section
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import toy
 from tests.builders.in_process import execute
@@ -220,7 +220,7 @@ def test_who_loses_is_reported_beside_the_plain_result(
 @pytest.mark.parametrize(
     ("solve", "changes", "message"),
     [
-        ({}, {"invariants": []}, "housing_units: are not given to the run"),
+        ({}, {"invariants": []}, "housing_units: are not stated"),
         ({"empirical_bayes": ["block"]}, {}, "with a learned prior or an order of its own"),
         ({"l2_passes": {"block": [["total"]]}}, {}, "with a learned prior or an order of its own"),
         ({"method": "maxfit"}, {}, "method: goes without housing units"),

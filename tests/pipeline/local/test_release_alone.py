@@ -176,7 +176,7 @@ def test_what_is_not_there_is_named_for_programs(release: Path, tmp_path: Path) 
         (lambda: opened.estimates("colour", "county"), SchemaError, "colour"),
         (lambda: opened.measurements("age", "tract"), DasError, "lacks a query; got age"),
         (lambda: open_release(release, "cars"), ConfigError, "product: is unknown; got cars"),
-        (lambda: open_release(tmp_path), DasError, "is no folder of a finished release"),
+        (lambda: open_release(tmp_path), DasError, "is not the folder of a finished release"),
         (lambda: open_release("ftp://there/x"), ConfigError, "no kind of store"),
     ):
         with pytest.raises(error, match=said):
@@ -402,7 +402,9 @@ def test_it_runs_nothing(das: Das, release: Path) -> None:
     for command in ("validate", "run", "account"):
         code, printed = das(command, path)
         assert code != 0
-        assert "whose data are not here; use the run file that made it" in printed
+        assert (
+            "whose data are not here; use the run file from which the release was made" in printed
+        )
     with pytest.raises(ConfigError, match="whose data are not here"):
         _ = load_release(release).last.config.input
 
@@ -410,7 +412,7 @@ def test_it_runs_nothing(das: Das, release: Path) -> None:
 def test_what_is_no_release_is_named(das: Das, release: Path, tmp_path: Path) -> None:
     code, printed = das("estimate", tmp_path)
     assert code != 0
-    assert "is no folder of a finished release; expected OUT/release" in printed
+    assert "is not the folder of a finished release; expected OUT/release" in printed
     code, printed = das("estimate", release, "--solution", "other")
     assert code != 0
     assert "goes with a run file or a run folder" in printed

@@ -1165,7 +1165,7 @@ ENTRIES: dict[Key, Entry] = {
     )},
     **{(module, text): TriedIn(f"{_BETWEEN}::test_remedies_of_constraints_help") for module, text in (
         ("invariants/between.py", "count what lies within a bound in that bound, too"),
-        ("invariants/between.py", "leave it out"),
+        ("invariants/between.py", "leave out every constraint named here"),
         ("invariants/between.py", "raise what is at most, or leave one of them out"),
         ("invariants/between.py", "state one lower and one upper bound of the same cells"),
         ("invariants/between.py", "state what bounds the others by the same cells"),
@@ -1197,11 +1197,12 @@ ENTRIES: dict[Key, Entry] = {
         invariants_that_contradict_each_other,
     ("jobs/pipeline/confidential/check.py", "bind the run to the release of these data"):
         TriedIn(f"{_BOUND}::test_a_release_of_other_persons_is_refused"),
-    ("jobs/pipeline/confidential/check.py", "make that release with the same living quarters, or leave them out"):
+    ("jobs/pipeline/confidential/check.py", "make the earlier release with the same living quarters, or leave the "
+     "invariant `living_quarters` out of this run"):
         TriedIn(f"{_BOUND}::test_people_of_the_release_where_nobody_can_live_are_refused"),
     ("jobs/pipeline/release/bound.py", "bind the run to a release of the same geounits"):
         TriedIn(f"{_BOUND}::test_a_release_of_other_geounits_is_refused"),
-    ("jobs/pipeline/release/bound.py", "make it again with noise of the operating system"):
+    ("jobs/pipeline/release/bound.py", "make the earlier release again with noise of the operating system"):
         TriedIn(f"{_BOUND}::test_a_seeded_release_binds_no_run_for_release"),
     ("jobs/pipeline/release/bound.py", "recode the levels of the schema to those of the release, or name the "
      "answers under `answers`"):
@@ -1235,7 +1236,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/inspect.py", "use `das run RUN --only measure`"): measure_first,
     ("jobs/analysis/inspect.py", "give the output.directory of a run, or the folder of a release"):
         no_folder_of_a_run,
-    ("jobs/pipeline/config/models/products.py", "use the run file that made it"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
+    ("jobs/pipeline/config/models/products.py", "use the run file from which the release was made"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
     ("jobs/pipeline/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
     ("jobs/pipeline/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
     ("jobs/pipeline/storage/dataset.py", "`das run OUT` says what can be made again, and makes it"): damage_is_made_again,
@@ -1335,7 +1336,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/confidential/stages.py", "remove the run folder"): DAMAGED,
     ("jobs/pipeline/release/manifest.py", "use `das run RUN --only measure`"): DAMAGED,
     ("jobs/pipeline/report/finished.py", "run `das evaluate`"): DAMAGED,
-    ("jobs/survey/reports.py", "run `das evaluate`"): DAMAGED,
+    ("jobs/survey/report/internal.py", "run `das evaluate`"): DAMAGED,
     ("jobs/pipeline/documents/document.py", "use the version that wrote it"):
         NotTried("needs another version of this program"),
     ("jobs/pipeline/documents/statistics.py", "remove it; then go on with `das run OUT`"):
@@ -1411,8 +1412,9 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/tasks/connect_session.py", "see that it runs and listens there, that the token is correct, and that "
      "`use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
         f"{_CONNECT}::test_who_does_not_know_the_token_is_told_so_before_anything_is_read"),
-    ("jobs/pipeline/tasks/connect_session.py", "start it with a token and with these properties on, and reach it by TLS, or "
-     "as localhost on its own machine (docs/cluster.md); or accept the risk by "
+    ("jobs/pipeline/tasks/connect_session.py", "start it with a token and with spark.authenticate, "
+     "spark.network.crypto.enabled and spark.io.encryption.enabled on, and reach it by TLS, "
+     "or as localhost on its own machine (docs/cluster.md); or accept the risk by "
      "`runtime.allow_open_cluster: true`, which the release then states"): TriedIn(
         f"{_CONNECT}::test_a_server_that_lets_in_everybody_is_refused_unless_the_run_file_accepts_it"),
     ("jobs/pipeline/tasks/connect_session.py", "leave it out, and give it where the server is started"): TriedIn(
@@ -1510,10 +1512,9 @@ ENTRIES: dict[Key, Entry] = {
     ("solvers/backends/registry.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("solvers/rounding/failsafe.py", "the invariants contradict each other: check them on the input, or "
      "impose the implied constraints"): SOLVER,
-    ("solvers/dual_newton/kronecker.py", "use the structured solver"): SOLVER,
-    ("solvers/dual_newton/kronecker.py", "measure detailed, or a workload that contains it"): SOLVER,
-    ("solvers/dual_newton/layers.py", "measure detailed"): SOLVER,
-    ("solvers/dual_newton/layers.py", "use the structured solver"): SOLVER,
+    ("solvers/dual_newton/projected.py", "use the structured solver"): SOLVER,
+    ("solvers/dual_newton/dual_ascent.py", "measure detailed"): SOLVER,
+    ("solvers/dual_newton/dual_ascent.py", "use the structured solver"): SOLVER,
     ("solvers/node.py", "install piqp, which is tried where the structured solver stops, or "
      "raise solve.tolerance if such a residual is acceptable"): TriedIn(
         f"{_SOLUTIONS}::test_a_tolerance_that_is_not_reached_is_raised_in_the_same_folder"),

@@ -23,10 +23,10 @@ TOY = ROOT / "conf" / "schema" / "toy.yaml"
 VILLAGES = ROOT / "tests" / "data" / "villages"
 UNSOLVABLE = {"l2_passes": {"county": [["sex"], ["total"]]}, "round_l2_passes": True}
 REFUSED = (
-    "products.persons: solve.round_l2_passes, geolevel county: has a pass of which no query refines "
-    "all others"
+    "products.persons: solve.round_l2_passes, geolevel county: has a pass without a query that "
+    "refines all others"
 )
-TOO_NOISY = "has so much noise that no counts can be solved"
+TOO_NOISY = "has too much noise to solve counts"
 
 
 @pytest.fixture(autouse=True)

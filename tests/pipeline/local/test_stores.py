@@ -64,5 +64,5 @@ def test_a_whole_run_in_a_bucket_and_its_release_read_there(tmp_path, bucket, da
     opened = open_release(release)
     assert opened.geounits("block")["geocode"].to_pylist() == toy.blocks()
     assert opened.folder == out / "release"
-    with pytest.raises(DasError, match="is no folder of a finished release"):
+    with pytest.raises(DasError, match="is not the folder of a finished release"):
         open_release(f"{bucket}/runs")

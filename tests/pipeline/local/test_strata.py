@@ -69,7 +69,7 @@ def test_a_run_with_strata_keeps_every_promise(tmp_path: Path, fit_to: str) -> N
         2
     }
     report = (release_of(out).report).read_text()
-    assert "Groups that are measured apart" in report
+    assert "Groups that are measured separately" in report
     assert "for everybody and votingage=minor" in report
     evaluation = json.loads((truth_of(out).evaluation).read_text())
     errors = {(row["geolevel"], row["query"]): row for row in evaluation["results"]}

@@ -30,9 +30,9 @@ from das.mechanisms.entropy import BitSource, NoiseKey
 from das.mechanisms.mechanism import (
     Continuous,
     LossAtoms,
+    Mechanism,
     Norm,
     Sampler,
-    integer_quantiles,
     on_integers,
     require_chargeable,
     require_parameter,
@@ -131,8 +131,8 @@ def _upper_tails(scale: Fraction) -> tuple[FloatArray, float]:
     return (np.cumsum(weights[::-1])[::-1] + beyond) / total, total
 
 
-@dataclass(frozen=True, slots=True)
-class DiscreteStudent:
+@dataclass(frozen=True)
+class DiscreteStudent(Mechanism):
     """Noise with P(X = k) proportional to (scale^2 + k^2)^-2 on the integers.
 
     The log of the weight has the slope -4 x / (scale^2 + x^2), at most 2 / scale in size. So moving
@@ -150,10 +150,6 @@ class DiscreteStudent:
 
     def __post_init__(self) -> None:
         require_parameter(self.title, "scale", self.scale, Fraction(1 << 10))
-
-    @classmethod
-    def of(cls, parameter: Fraction) -> DiscreteStudent:
-        return cls(parameter)
 
     @classmethod
     def costing(
@@ -217,9 +213,6 @@ class DiscreteStudent:
 
     def log_peak(self) -> float:
         return -math.log(_upper_tails(self.scale)[1])
-
-    def quantiles(self, probabilities: FloatArray) -> FloatArray:
-        return integer_quantiles(self, probabilities)
 
     def sampler(self) -> Sampler:
         return StudentSampler(self.scale)

@@ -488,7 +488,7 @@ def test_true_occupancy_shows_nowhere_but_in_the_confidential_folder(tmp_path):
     ("changes", "match"),
     [
         ({"privacy": {"rho": "1"}}, r"units.privacy.allocation: is required"),
-        ({"output": {"h1": "hhgq"}}, r"units.output.h1: query hhgq: makes no table H1"),
+        ({"output": {"h1": "hhgq"}}, r"units.output.h1: query hhgq: cannot make table H1"),
         ({"invariants": [{"query": "age", "geolevel": "block"}]}, r"units.invariants: .*age"),
         ({"solve": {"rounding_passes": [["total"]]}}, r"units.solve: .*must be detailed"),
         ({"surplus": 1}, r"units.surplus: is not a known key"),
@@ -505,7 +505,7 @@ def test_budget_and_name_of_the_units(tmp_path):
     for privacy, match in (
         ({}, "units.privacy: .*exactly one of `rho` and `epsilon`"),
         ({"rho": "1", "epsilon": "1"}, "units.privacy: .*exactly one of `rho` and `epsilon`"),
-        ({"rho": "0"}, "units.privacy: .*`rho` must be positive"),
+        ({"rho": "0"}, "units.privacy.rho: .*greater than 0"),
         ({"rho": "1", "product": "toy"}, "units.privacy.product: is also that of the persons"),
     ):
         units = section(tmp_path, privacy={**privacy, "allocation": allocation})

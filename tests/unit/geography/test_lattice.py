@@ -23,7 +23,7 @@ def refused(build, message):
     [
         ((), (), "needs at least one geolevel and one length for each"),
         (("a",), (1, 2), "needs at least one geolevel and one length for each"),
-        (("a", "a"), (1, 2), "names a geolevel twice; got ['a', 'a']"),
+        (("a", "a"), (1, 2), "names a geolevel twice; got ['a']"),
         (("a", "b"), (2, 2), "prefix lengths must increase from the root; got [2, 2]"),
         (("a", "b", "c"), (1, 3, 2), "prefix lengths must increase from the root; got [1, 3, 2]"),
         (("a", "b"), (-1, 2), "prefix lengths must increase from the root; got [-1, 2]"),

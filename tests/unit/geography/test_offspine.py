@@ -63,7 +63,7 @@ def test_no_entity_and_no_kind_have_no_distances():
 @pytest.mark.parametrize(
     ("kinds", "members", "message"),
     [
-        (("a", "a"), np.zeros((2, 2)), "entities: name a kind twice; got ['a', 'a']"),
+        (("a", "a"), np.zeros((2, 2)), "entities: name a kind twice; got ['a']"),
         (
             ("a",),
             np.zeros((2, 2)),

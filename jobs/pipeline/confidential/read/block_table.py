@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +63,7 @@ class BlockTableReader(TableReader[BlockTableData]):
         return pa.table(columns)
 
 
-def _refuse_sums(batch: Batch, name: str, parts: Sequence[str]) -> NoReturn:
+def _refuse_sums(batch: Batch, name: str, parts: Sequence[str]) -> None:
     def faults(rows: Batch) -> list[values.Fault]:
         sums = sum(values.counts(rows, part) for part in parts)
         return [("is not the sum of its cells", values.counts(rows, name) != sums)]

@@ -37,8 +37,7 @@ class HistogramsReader(TableReader[HistogramsData]):
         for batch in read_chunk(piece, self.table()):
             geocodes = values.geocodes(batch, "geocode", self.digits)
             faults = partial(_faults, size=self.schema.size)
-            if any(mask.any() for _, mask in faults(batch)):
-                values.refuse(batch, "columns cells and counts", faults)
+            values.refuse(batch, "columns cells and counts", faults)
             (cells, lengths), (counts, _) = _lists(batch, "cells"), _lists(batch, "counts")
             rows = np.repeat(np.arange(len(lengths)), lengths)
             of_rows = np.bincount(rows, counts, len(lengths)).astype(np.float64)

@@ -56,7 +56,15 @@ _TYPES = [2, 3, 4, 5, 7, 8, 9]  # columns of P5 in the order of the levels of hh
 
 
 def variable(table: str, column: int) -> str:
-    """Return the official name of a column: table, then column from 1, such as P0010001."""
+    """Return the official name of a column of a table.
+
+    Args:
+      table: Name of the table, such as `P1`.
+      column: Position of the column in the table, from 0; official names count from 1.
+
+    >>> variable("P1", 0)
+    'P0010001'
+    """
     return f"{table[0]}{int(table[1:]):03d}{column + 1:04d}"
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field
 
 from jobs.pipeline.config.models.values import LocalPath, Model, Text
 
@@ -18,15 +17,7 @@ class Comparison(StrEnum):
     ABSOLUTE = "absolute"
 
 
-def _positive(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be a number; got {value!r}")
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"must be positive and finite; got {value!r}")
-    return float(value)
-
-
-Positive = Annotated[float, BeforeValidator(_positive)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 
 
 class GroupsFile(Model):
@@ -51,14 +42,8 @@ class GroupsFile(Model):
     """Query to group to its largest error, relative or in persons as `groups` says, or geolevel to
     that. These are then met with the least rho."""
 
-    others: Positive | None = None
+    others: Annotated[Positive, Field(ge=1)] | None = None
     """Largest factor by which the error of any table of the run may grow at any geolevel."""
 
     limits: dict[Text, Positive | dict[Text, Positive]] | None = None
     """Table to its largest root mean squared error, or geolevel to that."""
-
-    @model_validator(mode="after")
-    def _others_at_least_one(self) -> GroupsFile:
-        if self.others is not None and self.others < 1:
-            raise ValueError("others: must be at least 1")
-        return self

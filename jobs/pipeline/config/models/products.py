@@ -32,10 +32,10 @@ from jobs.pipeline.config.models.values import (
 class BudgetConfig(Model):
     """A total budget, stated in one of two ways."""
 
-    rho: Exact | None = None
+    rho: Exact | None = Field(default=None, gt=0)
     """Total budget under zcdp, exact. Give this or `epsilon`."""
 
-    epsilon: Exact | None = None
+    epsilon: Exact | None = Field(default=None, gt=0)
     """Under pure, the total budget, exact. Under zcdp, the total epsilon at `delta`; the largest
     rho that implies it is used."""
 
@@ -43,10 +43,6 @@ class BudgetConfig(Model):
     def _one_budget(self) -> BudgetConfig:
         if (self.rho is None) == (self.epsilon is None):
             raise ValueError("give exactly one of `rho` and `epsilon`")
-        for name in ("rho", "epsilon"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"`{name}` must be positive; got {value}")
         return self
 
 
@@ -195,13 +191,9 @@ class GeolevelTableConfig(Model):
     geolevel."""
 
 
-def _kind_of_table(entry: object) -> str:
-    return "some" if isinstance(entry, dict | GeolevelTableConfig) else "all"
-
-
 AnyTable = Annotated[
     Annotated[Text, Tag("all")] | Annotated[GeolevelTableConfig, Tag("some")],
-    Discriminator(_kind_of_table),
+    Discriminator(lambda entry: "some" if isinstance(entry, dict | GeolevelTableConfig) else "all"),
 ]
 TableFormat = Literal["csv", "parquet", "xlsx"]
 _TABLE_FORMATS: list[TableFormat] = ["csv", "parquet"]
@@ -323,7 +315,7 @@ class ProductConfig(Model):
         if isinstance(self.data, WithheldData):
             raise ConfigError(
                 "data.input_format withheld",
-                "is of the configuration of a release, whose data are not here",
-                remedy="use the run file that made it",
+                "belongs to the configuration published with a release, whose data are not here",
+                remedy="use the run file from which the release was made",
             )
         return self.data

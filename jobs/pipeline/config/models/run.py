@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from das.definition import Definition
 from das.mechanisms.registry import chargeable
@@ -100,7 +95,7 @@ class SplitConfig(Model):
             low, dots, high = code.partition("..")
             if dots and (len(low) != len(high) or low > high):
                 raise ValueError(
-                    f"{code!r} is no range: its ends are texts of one length, in order"
+                    f"{code!r} is not a range: both ends must have the same length and be in order"
                 )
         return codes
 
@@ -222,7 +217,7 @@ class PrivacyConfig(Model):
         f"{chargeable(Definition.ZCDP)[0].title}. pure: costs are epsilon of differential privacy, "
         f"noise is {chargeable(Definition.PURE)[0].title}. The allocation may name other noise.",
     )
-    delta: Exact = Fraction(1, 10**10)
+    delta: Exact = Field(default=Fraction(1, 10**10), gt=0, lt=1)
     """Where (epsilon, delta) is stated."""
 
     neighbors: Neighbors = Neighbors.BOUNDED
@@ -240,12 +235,6 @@ class PrivacyConfig(Model):
     Default: `data.path` of the last product with .das-account.jsonl appended, or the one that lies
     beside the input of another product or of a folder above. Must be named where inputs lie in
     several folders, or several accounts may be meant."""
-
-    @model_validator(mode="after")
-    def _delta(self) -> PrivacyConfig:
-        if not 0 < self.delta < 1:
-            raise ValueError(f"`delta` must lie between 0 and 1; got {self.delta}")
-        return self
 
 
 class OutputConfig(Model):
@@ -268,7 +257,7 @@ class OutputConfig(Model):
 class RuntimeConfig(Model):
     """Where a run works, and how fast: nothing here changes the distribution of any output."""
 
-    master: Text | None = None
+    master: Annotated[Text | None, AfterValidator(refuse_bad_remote)] = None
     """Spark master, such as "local[4,4]" or "spark://host:7077", or a Spark Connect server, such as
     "sc://host:15002/;use_ssl=true", without its token. Default: what spark-submit was given, else
     the server of the environment variable SPARK_REMOTE, else all local cores."""
@@ -286,12 +275,6 @@ class RuntimeConfig(Model):
     """Whether to work in a Spark session without authentication or encryption. Whoever reaches its
     ports or network can then read the confidential data, or act as the user of the run. Manifest
     and public report say so."""
-
-    @field_validator("master")
-    @classmethod
-    def _remote(cls, master: str | None) -> str | None:
-        refuse_bad_remote(master)
-        return master
 
     @model_validator(mode="after")
     def _closed(self) -> RuntimeConfig:

@@ -162,20 +162,16 @@ class GeocodePart(Model):
     def _with_digits(cls, value: object) -> object:
         if isinstance(value, str):
             raise ValueError(
-                f"says no length; write {{column: {value}, digits: ...}}, with the number of its "
+                f"has no length; write {{column: {value}, digits: ...}}, with the number of its "
                 "characters in the geocode"
             )
         return value
 
 
-def _kind_of_geocode(value: object) -> str:
-    return "geocode_parts" if isinstance(value, list) else "geocode_column"
-
-
 GeocodeColumns = Annotated[
     Annotated[Text, Tag("geocode_column")]
     | Annotated[list[GeocodePart], Field(min_length=2), Tag("geocode_parts")],
-    Discriminator(_kind_of_geocode),
+    Discriminator(lambda value: "geocode_parts" if isinstance(value, list) else "geocode_column"),
     Field(description="Column with the leaf geocode, or several that make it."),
 ]
 

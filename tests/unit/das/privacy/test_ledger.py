@@ -85,7 +85,10 @@ def test_an_entry_too_many_is_noticed_with_both_numbers(extra):
 def test_a_path_that_spends_too_little_is_noticed_beside_good_ones():
     with pytest.raises(LedgerError) as caught:
         finalized((*ORDINARY, entry("state", "county", "1/2")))
-    assert str(caught.value) == "ledger: spent differs from granted; got 3/4..1; expected 1"
+    assert (
+        str(caught.value)
+        == "ledger: some root-to-leaf path does not spend exactly the budget; got 3/4..1; expected 1"
+    )
 
 
 def test_a_difference_too_small_for_floats_is_noticed():
@@ -178,7 +181,9 @@ def test_strata_do_not_add_up_and_every_one_is_finalized():
     ids=["a stratum without entries", "a geolevel", "a chain of only children"],
 )
 def test_a_stratum_that_spends_too_little_is_noticed_beside_good_ones(entries, stratum):
-    with pytest.raises(LedgerError, match=f"ledger, stratum {stratum}: spent differs"):
+    with pytest.raises(
+        LedgerError, match=f"ledger, stratum {stratum}: some root-to-leaf path does not"
+    ):
         Ledger(SPINE, ONE, entries, ("f", "m")).finalize()
 
 

@@ -185,7 +185,7 @@ def test_a_block_varies_as_the_cell_of_one_record():
     assert block.goal.reshape(-1) == pytest.approx(10 * mean)
     assert (block.axes * block.scales) @ block.axes.T == pytest.approx(expected, abs=1e-12)
     assert block.axes.T @ block.axes == pytest.approx(np.eye(2), abs=1e-12)
-    assert block.freedom == 2
+    assert len(block.scales) == 2
 
 
 def test_variation_between_strata_is_found_and_noise_is_not_taken_for_it():

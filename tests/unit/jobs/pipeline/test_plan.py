@@ -195,5 +195,7 @@ def test_noise_of_a_chain_that_leaves_out_a_geolevel_does_not_pay_for_all():
         def noise(self, first, last):
             return super().noise(first, first)
 
-    with pytest.raises(LedgerError, match="spent differs from granted"):
+    with pytest.raises(
+        LedgerError, match="some root-to-leaf path does not spend exactly the budget"
+    ):
         planned_ledger(Cheating(**vars(plan())), LATTICE)

@@ -14,8 +14,7 @@ from numba.core.dispatcher import Dispatcher
 from bench.l2_nodes import node
 from bench.large_node import large_node
 from solvers.dual_newton import dual_ascent, elimination_kernels
-from solvers.dual_newton.dual_ascent import solve_compiled
-from solvers.dual_newton.layers import FORBIDDEN, lift
+from solvers.dual_newton.dual_ascent import FORBIDDEN, lift, solve_compiled
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.machine_code import DUAL_ASCENT, kernels
 from solvers.least_squares.solve import solve_quadratic

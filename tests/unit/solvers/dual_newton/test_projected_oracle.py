@@ -13,7 +13,7 @@ from das.queries.factor import Factor, identity
 from das.queries.query import Query, kronecker, parse_query
 from das.schema import Attribute, Recode, Schema
 from solvers import node as node_module
-from solvers.dual_newton import kronecker as kronecker_module
+from solvers.dual_newton import projected
 from solvers.dual_newton.projected import solve_projected
 from solvers.least_squares.blocks import given_sums
 from solvers.least_squares.solve import solve_quadratic
@@ -139,8 +139,8 @@ def test_sums_and_coordinates_apply_the_same(monkeypatch):
     equalities = given_sums(problem, ())
     found = []
     for price in (0.0, 1e9):
-        monkeypatch.setattr(kronecker_module, "_SUM_PRICE", price)
-        information = kronecker_module.Information(problem, equalities)
+        monkeypatch.setattr(projected, "_SUM_PRICE", price)
+        information = projected.Information(problem, equalities)
         assert bool(information.marginals) == (price == 0)
         found.append(information.apply(x))
         dense = np.einsum("ckl,cl->ck", gram_of(problem, information.given_weights), x)

@@ -9,8 +9,7 @@ import pytest
 
 from bench.large_node import large_node
 from das.errors import SolverError
-from solvers.dual_newton.dual_ascent import certify, solve_compiled
-from solvers.dual_newton.layers import lift
+from solvers.dual_newton.dual_ascent import certify, lift, solve_compiled
 from solvers.problem import Estimate, GeneralTerm, LeastSquaresTerm, NodeProblem, Status, group_sums
 
 

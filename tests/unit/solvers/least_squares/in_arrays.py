@@ -13,17 +13,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from solvers.least_squares.active_set import next_guess
 from solvers.least_squares.arrays import Guess
 from solvers.least_squares.blocks import Equality, Quadratic
 from solvers.least_squares.certificate import Point, natural_residual
 from solvers.least_squares.certificate import gradient as lagrangian_gradient
-from solvers.least_squares.elimination import Elimination
+from solvers.least_squares.interior_point import Elimination
+from solvers.least_squares.solve import next_guess
 from solvers.problem import group_sums
 
 ROUNDS = 10
 CALLERS = (
-    "solvers.least_squares.active_set",
+    "solvers.least_squares.solve",
     "solvers.least_squares.blocks",
     "solvers.least_squares.certificate",
 )

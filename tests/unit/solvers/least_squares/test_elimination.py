@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from solvers.least_squares.blocks import arrange
-from solvers.least_squares.elimination import Elimination
+from solvers.least_squares.interior_point import Elimination
 from solvers.problem import group_sums
 from tests.builders.strategies import random_node
 from tests.unit.solvers.least_squares.test_solve import SHAPES, division

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers.least_squares.feasibility import contradiction
+from solvers.constraints import contradiction
 from solvers.problem import NO_LIMIT, ExactTerm, RowsTerm
 from tests.builders.strategies import Shape, random_node
 

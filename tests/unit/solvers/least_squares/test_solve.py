@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from das.errors import SolverError
-from solvers.least_squares import active_set, interior_point
 from solvers.least_squares import blocks as structure
+from solvers.least_squares import interior_point
 from solvers.least_squares import solve as least_squares
-from solvers.least_squares.active_set import first_guess
 from solvers.least_squares.arrays import Guess
 from solvers.least_squares.blocks import arrange
 from solvers.least_squares.certificate import certify, gradient, natural_residual, origin
 from solvers.least_squares.interior_point import follow_path
-from solvers.least_squares.solve import solve_quadratic
+from solvers.least_squares.solve import first_guess, solve_quadratic
 from solvers.problem import NO_LIMIT, ExactTerm, NodeProblem, RowsTerm, Status, group_sums
 from tests.builders.strategies import Shape, random_node
 from tests.unit.solvers.least_squares.in_arrays import solve_guess
@@ -163,13 +162,13 @@ def test_interior_points_alone_converge_to_the_solution():
 def test_a_failed_first_try_is_mended_by_interior_points(shape, monkeypatch):
     problem = random_node(shape, 5)
     expected = solve_quadratic(problem, TOLERANCE)
-    iterate, calls = active_set.iterate, []
+    iterate, calls = least_squares.iterate, []
 
     def fails_at_first(q, guess, start, tolerance):
         calls.append(q)
         return (start, np.inf, 1) if len(calls) == 1 else iterate(q, guess, start, tolerance)
 
-    monkeypatch.setattr(active_set, "iterate", fails_at_first)
+    monkeypatch.setattr(least_squares, "iterate", fails_at_first)
     mended = solve_quadratic(problem, TOLERANCE)
     assert mended.status is Status.SOLVED
     assert mended.iterations > 0
@@ -192,7 +191,7 @@ def test_sums_may_be_fixed_at_real_targets():
 
 
 def test_a_limit_is_reported(monkeypatch):
-    monkeypatch.setattr(active_set, "MOST_STEPS", 1)
+    monkeypatch.setattr(least_squares, "MOST_STEPS", 1)
     monkeypatch.setattr(least_squares, "_PATH_STEPS", 2)
     estimate = solve_quadratic(random_node(Shape(4, 6), 7), 1e-300)
     assert estimate.status is Status.LIMIT
@@ -236,8 +235,8 @@ def solved(problem: NodeProblem):
     """A solution as a point with multipliers."""
     q = arrange(problem)
     path = follow_path(q, origin(q), 1e-8, 100)[0]
-    guess = active_set.next_guess(q, path, gradient(q, path))
-    return q, active_set.iterate(q, guess, path, 1e-12)[0]
+    guess = least_squares.next_guess(q, path, gradient(q, path))
+    return q, least_squares.iterate(q, guess, path, 1e-12)[0]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -12,7 +12,6 @@ from solvers import node
 from solvers.choices import LeastSquaresSolver
 from solvers.dual_newton.dual_ascent import solve_compiled
 from solvers.dual_newton.projected import solve_projected
-from solvers.least_squares import active_set
 from solvers.least_squares import solve as least_squares
 from solvers.least_squares.blocks import arrange, extent
 from solvers.least_squares.solve import solve_by_supports, solve_quadratic
@@ -37,7 +36,7 @@ def no_path(monkeypatch):
 @pytest.fixture
 def no_supports(monkeypatch):
     """Active-set steps end before they find the supports."""
-    monkeypatch.setattr(active_set, "MOST_STEPS", 1)
+    monkeypatch.setattr(least_squares, "MOST_STEPS", 1)
 
 
 @pytest.mark.parametrize("cells", [12, 160])

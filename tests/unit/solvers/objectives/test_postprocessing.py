@@ -21,8 +21,14 @@ from solvers.objectives.bounded import (
     solve_bounded,
     solve_with_equalities,
 )
-from solvers.objectives.in_node import OBJECTIVES, fit_largest_in_node, in_sequence, reweight
-from solvers.objectives.reweighted import downweight, find_low_answers
+from solvers.objectives.in_node import (
+    OBJECTIVES,
+    downweight,
+    find_low_answers,
+    fit_largest_in_node,
+    in_sequence,
+    reweight,
+)
 from solvers.problem import GeneralTerm, RowsTerm
 from tests.builders.strategies import Shape, random_node
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvers.rounding.laminar import NO_SET, arrange
+from solvers.rounding.sums import NO_SET, arrange
 
 
 def groups_of(*sets: list[int], cells: int = 5) -> list[np.ndarray]:

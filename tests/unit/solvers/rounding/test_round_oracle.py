@@ -13,8 +13,8 @@ from invariants.leaves import MANY, Leaves
 from solvers.least_squares.solve import solve_quadratic
 from solvers.problem import LeavesTerm, NodeProblem, RoundingQuery, group_sums
 from solvers.rounding.cost import STEPS
-from solvers.rounding.laminar import arrange
 from solvers.rounding.round import Method, round_counts
+from solvers.rounding.sums import arrange
 from solvers.verify import verify_counts
 from tests.builders.strategies import Shape, fractional_point, partition, random_node
 from tests.unit.solvers.rounding.roundings import (

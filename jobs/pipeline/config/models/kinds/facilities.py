@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from das.errors import SchemaError
 from das.queries.query import parse_query
@@ -15,6 +15,7 @@ from jobs.pipeline.config.models.kinds.kind import CountedConfig, ExactAnswers, 
 from jobs.pipeline.config.models.values import Text, Whole
 
 _LEAST, _MOST = 1, 99_999  # persons of one facility
+_Limit = Annotated[Whole, Field(ge=0, le=10**6)]
 
 
 class FacilitiesConfig(CountedConfig):
@@ -37,24 +38,18 @@ class FacilitiesConfig(CountedConfig):
     """Exact answers of another product that counts them, such as the units. Give this or
     `table`."""
 
-    at_least: dict[Text, Whole] = Field(default={})
+    at_least: dict[Text, _Limit] = Field(default={})
     """Type to the fewest persons of one facility; 1 if left out."""
 
-    at_most: dict[Text, Whole] = Field(default={})
+    at_most: dict[Text, _Limit] = Field(default={})
     """Type to the most persons of one facility; 99999 if left out."""
 
-    @model_validator(mode="after")
-    def _limits(self) -> FacilitiesConfig:
-        for name in ("at_least", "at_most"):
-            if any(not 0 <= limit <= 10**6 for limit in getattr(self, name).values()):
-                raise ValueError(f"`{name}` must lie between 0 and 1000000")
-        return self
-
     def build(self, setting: Setting) -> list[Constraint]:
-        """Find the types that are counted, and how many persons a facility of each may hold.
+        """Build the constraint: which types are counted, and bounds on persons per facility.
 
         Raises:
-          SchemaError: The query is no partition, or names are no types or contradict each other.
+          SchemaError: The query does not count every person as one type, a name is not a type of
+            the query, no type is counted, or `at_least` exceeds `at_most` for a type.
         """
         query = parse_query(setting.schema, self.facilities)
         if not query.is_partition:
@@ -73,7 +68,9 @@ class FacilitiesConfig(CountedConfig):
                     key, "names an unknown type", got=unknown, want=f"some of {types}"
                 )
         if not counted:
-            raise SchemaError("exact", "has no level that is a type", want=f"some of {types}")
+            raise SchemaError(
+                "exact", "has no level that is a type of facility", want=f"some of {types}"
+            )
         least = np.array([self.at_least.get(name, _LEAST) for name in types], np.int64)
         most = np.array([self.at_most.get(name, _MOST) for name in types], np.int64)
         if (least > most).any():

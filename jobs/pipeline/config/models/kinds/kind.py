@@ -65,7 +65,7 @@ class ReleasedCounts(Model):
         if (self.table is None) == (self.path is None):
             raise ValueError("give exactly one of `path` and `table`")
         if self.table is not None and (self.product or self.query or self.answers):
-            raise ValueError("`product`, `query` and `answers` are of a release, not of a table")
+            raise ValueError("`product`, `query` and `answers` belong to a release, not to a table")
         return self
 
 

@@ -45,7 +45,7 @@ class LivingQuartersConfig(CountedConfig):
         if unknown:
             raise SchemaError(
                 "living_quarters",
-                "names what is not counted",
+                "names a kind that is not counted",
                 got=unknown,
                 want=f"some of {counted}",
             )

@@ -37,7 +37,7 @@ class InvariantConfig(KindConfig):
     @model_validator(mode="after")
     def _one_source(self) -> InvariantConfig:
         if self.table is not None and self.released is not None:
-            raise ValueError("give `table` or `released`: the data agree with it, or need not")
+            raise ValueError("give only one of `table` and `released`")
         return self
 
     @property

@@ -64,7 +64,7 @@ class RowConfig(KindConfig):
         coefficients = coefficients_of(self.row, setting.schema, where)
         low, high = self.at_least, self.at_most
         if low is not None and high is not None and low > high:
-            raise SchemaError(where, "has at_least above at_most", got=low)
+            raise SchemaError(where, "has a larger at_least than at_most", got=low)
         geolevels = setting.down_to(self.geolevel)
         return [LinearRow(self.name, coefficients, geolevels, low, high)]
 

@@ -243,9 +243,13 @@ def test_small_groups_count_from_the_floor(plan, tree, asked):
         ({"groups": {"sex * race": "absolute", "detailed": "absolute"}}, ConfigError, "twice"),
         ({"groups": {"race": "relative"}}, ConfigError, "needs public sizes"),
         ({"groups": {"sex": "relative"}, "sizes": "sizes.csv"}, ConfigError, "sex = f"),
-        ({"groups": {"race": "absolute"}, "others": 0.9}, ConfigError, "at least 1"),
-        ({"groups": {"race": "absolute"}, "others": True}, ConfigError, "must be a number"),
-        ({"groups": {"race": "absolute"}, "limits": {"total": -1}}, ConfigError, "positive"),
+        (
+            {"groups": {"race": "absolute"}, "others": 0.9},
+            ConfigError,
+            "greater than or equal to 1",
+        ),
+        ({"groups": {"race": "absolute"}, "others": True}, ConfigError, "valid number"),
+        ({"groups": {"race": "absolute"}, "limits": {"total": -1}}, ConfigError, "greater than 0"),
         ({"groups": {"race": "absolute"}, "limits": {"tot": 1}}, SchemaError, "tot"),
         ({"groups": {"race": "absolute"}, "weights": 1}, ConfigError, "not a known key"),
         (

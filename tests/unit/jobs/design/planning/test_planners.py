@@ -145,7 +145,7 @@ def test_by_command_as_table_json_and_page(run_file, tmp_path):  # noqa: F811
     [
         ({"geolevel": "tract"}, ConfigError, "--geolevel: is unknown; got tract"),
         ({"order": -1}, ConfigError, "--order: must not be negative"),
-        ({"tables": ["adult"]}, SchemaError, "may name attributes only"),
+        ({"tables": ["adult"]}, SchemaError, "may name only attributes"),
         ({"tables": ["income"]}, DasError, "no such attribute"),
         ({"tables": ["sex * age", "age * sex"]}, DasError, "twice"),
     ],

@@ -16,7 +16,7 @@ from jobs.pipeline.confidential.check import check_input
 from jobs.pipeline.config.models.kinds.facilities import FacilitiesConfig
 from jobs.pipeline.config.models.kinds.query import InvariantConfig
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.release.given import publish_given_counts
+from jobs.pipeline.release.implied import publish_given_counts
 from tests.builders import two_families as two
 
 AGES = Facilities(

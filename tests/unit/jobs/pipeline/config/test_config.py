@@ -541,14 +541,14 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("run", "privacy", "rho", value="0"),
         ConfigError,
         "run",
-        ["privacy", "`rho` must be positive; got 0"],
+        ["privacy.rho: Input should be greater than 0; got '0'"],
     ),
     (
         "negative epsilon",
         lambda p: p.run.update(privacy={"epsilon": "-1", "allocation": "allocation.yaml"}),
         ConfigError,
         "run",
-        ["privacy", "`epsilon` must be positive; got -1"],
+        ["privacy.epsilon: Input should be greater than 0; got '-1'"],
     ),
     (
         "both budgets",
@@ -569,7 +569,7 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("run", "privacy", "delta", value="1"),
         ConfigError,
         "run",
-        ["privacy", "`delta` must lie between 0 and 1; got 1"],
+        ["privacy.delta: Input should be less than 1; got '1'"],
     ),
     (
         "rho under pure differential privacy",

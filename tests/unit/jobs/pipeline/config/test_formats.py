@@ -115,7 +115,7 @@ def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str 
         (lambda d: d["products"]["persons"].pop("data"), "products.persons.data: is required"),
         (
             lambda d: d["products"]["persons"]["privacy"].update(rho="0"),
-            "products.persons.privacy: `rho` must be positive; got 0",
+            "products.persons.privacy.rho: Input should be greater than 0; got '0'",
         ),
         (
             lambda d: d["products"].update({"../up": d["products"].pop("units")}),

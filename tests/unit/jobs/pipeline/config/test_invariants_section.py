@@ -203,7 +203,7 @@ FACILITIES = {"facilities": "hhgq", "geolevel": "block", "table": TABLE}
                 }
             ],
             SchemaError,
-            "has at_least above at_most",
+            "has a larger at_least than at_most",
         ),
         (
             [
@@ -227,7 +227,7 @@ FACILITIES = {"facilities": "hhgq", "geolevel": "block", "table": TABLE}
         (
             [{"living_quarters": ["flats"], "geolevel": "block", "table": QUARTERS}],
             SchemaError,
-            "living_quarters: names what is not counted; got ['flats']",
+            "living_quarters: names a kind that is not counted; got ['flats']",
         ),
         (
             [{"living_quarters": [], "geolevel": "block", "table": QUARTERS}] * 2,

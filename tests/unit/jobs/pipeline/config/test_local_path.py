@@ -336,11 +336,11 @@ def test_devices_that_do_not_end_are_refused(tmp_path, monkeypatch, capsys, devi
     document = write_files(tmp_path)
     document["privacy"]["account"] = device
     (tmp_path / "run.yaml").write_text(json.dumps(to_products(document)))
-    with pytest.raises(ConfigError, match="is a device that does not end"):
+    with pytest.raises(ConfigError, match="is an endless device"):
         load_run(tmp_path / "run.yaml")
     monkeypatch.setattr(sys, "argv", ["das", "estimate", "run.yaml", "--area", device])
     assert main() == 2
-    assert "is a device that does not end" in capsys.readouterr().err
+    assert "is an endless device" in capsys.readouterr().err
     assert not is_endless(Path("/dev/null"))
     assert not is_endless(tmp_path)
 

@@ -90,7 +90,7 @@ STATE = {"share": "1/2", "queries": {"total": "1"}}
 REFUSED: list[tuple[str, dict[str, Any], type[DasError], str]] = [
     ("groups that overlap", {"query": "prefix(age)"}, SchemaError, "makes no groups"),
     ("an unknown query", {"query": "tribe"}, SchemaError, "no such attribute or recode; got tribe"),
-    ("one group in all", {"query": "total"}, ConfigError, "needs two answers at least; got 1"),
+    ("one group in all", {"query": "total"}, ConfigError, "needs at least two answers; got 1"),
     (
         "a missing stratum",
         {"aian": None},

@@ -192,7 +192,7 @@ def test_a_file_that_would_mean_something_else_is_left_as_it_is(tmp_path: Path) 
 def test_other_files_are_not_rewritten() -> None:
     code, said = upgrade(OLD / "schema.yaml")
     assert code != 0
-    assert "is no file that format 3 changes" in said
+    assert "is not a file that format 3 changes" in said
 
 
 OLD_KEYS = {  # in a file of format 3: the key as it was called, and as it is called

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,11 +19,18 @@ from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.schema import Attribute, Recode, Schema
 from das.strategy import LevelStrategy, noisy_queries, strategy_for
-from das.workload.choices import Method
+from das.workload.choices import LossKind, Method
+from das.workload.plan import plan_workload
 from geography.lattice import Spine
 from jobs.pipeline.config.allocation import freeze, load_allocation, planned_parts, read_frozen
 from jobs.pipeline.config.models.allocation import WorkloadConfig
-from jobs.pipeline.config.workload import ZCDP_BOUNDED, BudgetKind, errors_of_methods, plan_shares
+from jobs.pipeline.config.workload import (
+    ZCDP_BOUNDED,
+    BudgetKind,
+    plan_loss,
+    plan_shares,
+    read_workload,
+)
 from tests.unit.das.queries.pairs_of_records import pair_costs
 
 AGE = Attribute("age", ("0", "1", "2", "3", "4"))
@@ -58,6 +66,22 @@ def test_shares_sum_to_one_and_the_noise_costs_exactly_the_budget(bases):
         laws = [noisy.mechanism.sigma_sq for noisy in measured]
         spent = pair_costs([noisy.query for noisy in measured], laws).of(neighbors)
         assert budget.total * (1 - Fraction(1, 2**12)) <= spent <= budget.total
+
+
+def errors_of_methods(schema, wanted, kind, rho):
+    """The error that every method has at the same cost, before anything is measured."""
+    workload = read_workload(schema, wanted)
+    loss = plan_loss(schema, wanted, workload)
+    is_sum = loss is LossKind.SUM_OF_VARIANCES
+    total = sum(map(float, wanted.tables.values())) if is_sum else 1.0
+    return {
+        method: math.sqrt(
+            plan_workload(workload, method, loss, neighbors=kind.neighbors).loss
+            / (2 * float(rho) * total)
+        )
+        for method in Method
+        if method is not Method.RESIDUAL_PLANNER or workload.is_plain
+    }
 
 
 @pytest.mark.parametrize("neighbors", Neighbors)
@@ -228,7 +252,7 @@ def test_weights_move_the_budget():
             "loss: needs a positive weight for every table",
         ),
         ({"tables": {"income": "1"}}, "income"),
-        ({"tables": {"adult": "1"}}, "may name attributes only; got .*adult.*under `bases`"),
+        ({"tables": {"adult": "1"}}, "may name only attributes; got .*adult.*under `bases`"),
         ({"tables": {"sex": "-1"}}, "table sex: has a negative weight; got -1"),
         ({"tables": {"sex": "0"}}, "weights that cannot be used"),
         ({"tables": {}}, "has no marginals"),

@@ -154,8 +154,8 @@ def test_aliases_of_aliases_stop_before_memory_does(tmp_path):
         ("/dev/zero", "is too large"),
         (".", "cannot be read; got Is a directory"),
         ("absent.yaml", "cannot be read; got No such file or directory"),
-        ("a\x00b", "is no file name"),
-        ("\ud83d", "is no file name"),
+        ("a\x00b", "is not a valid file name"),
+        ("\ud83d", "is not a valid file name"),
         ("a" * 300, "cannot be read; got File name too long"),
     ],
 )

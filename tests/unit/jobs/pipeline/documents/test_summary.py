@@ -18,7 +18,7 @@ from jobs.pipeline.report.run import stages_table
 from jobs.pipeline.tasks import resources
 from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory, Reading
-from jobs.pipeline.tasks.step import Step, TaskReport, current_watch
+from jobs.pipeline.tasks.step import Step, TaskReport
 from tests.builders.events import documented_events
 from tests.builders.places import release_of
 
@@ -38,7 +38,6 @@ def run_step(worker, seconds, geounits=100):
     step = Step("solve block", [SimpleNamespace(cost=geounits)])
     report = TaskReport(0, 1.0, {worker: Reading(FUTURE, seconds)}, 200)
     step.look([report], 1, step.now + 1)
-    current_watch()(step)
 
 
 def test_core_seconds_of_workers_go_to_the_stage_that_used_them(recorder, tmp_path):

@@ -6,7 +6,6 @@ import json
 import shutil
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -180,4 +179,3 @@ def test_a_line_that_lacks_something_is_refused(first):
     append_to_journal(first.account, lambda _: [{"event": "drawing", "product": "persons"}])
     with pytest.raises(LedgerError, match="not of an account; got 'grant'"):
         first.begin("state")
-    assert isinstance(first.journal, Path)

@@ -18,7 +18,7 @@ import jobs.pipeline.folder.draws
 from das.errors import LedgerError
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
-from jobs.pipeline.folder.draws import Draws, draw_once
+from jobs.pipeline.folder.draws import Draws, measure_once
 from jobs.pipeline.storage.account import Reservation, make_reservations
 from jobs.pipeline.storage.dataset import (
     MANIFEST,
@@ -90,7 +90,7 @@ class World:
 
         draws = Draws(self.account, self.reservation(place), folder)
         try:
-            draw_once(dataset, draws, "state", draw, moved=moved)
+            measure_once(dataset, draws, "state", draw, is_recorded=lambda: False, moved=moved)
             self.die("end")
         except (DiedError, LedgerError):
             self.dies_before = ""

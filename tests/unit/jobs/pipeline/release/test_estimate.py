@@ -10,7 +10,7 @@ import pytest
 
 from das.tree.intervals import normal_factor
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator, leaf_groups, sum_answers
-from jobs.pipeline.release.level import LevelRange, RangeAnswers
+from jobs.pipeline.release.level import LevelRange
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout
@@ -195,6 +195,6 @@ def test_narrow_answers_of_a_family_are_added_up_in_wide_ones():
     is_only = parents == "B"
     children = LevelRange(2, codes, parents, np.zeros(5, np.int64), is_only, codes)
     order, first = leaf_groups(children, None)
-    found = sum_answers(children, RangeAnswers([answers], [np.arange(5)[:, None]]), order, first)
-    assert found.noisy[0].tolist() == [[60_000, -60_000], [0, 0], [4, 6]]
-    assert found.exact[0].tolist() == [[1], [0], [7]]
+    noisy, exact = sum_answers(children, ([answers], [np.arange(5)[:, None]]), order, first)
+    assert noisy[0].tolist() == [[60_000, -60_000], [0, 0], [4, 6]]
+    assert exact[0].tolist() == [[1], [0], [7]]

@@ -15,7 +15,7 @@ from invariants.exact import Invariant
 from invariants.facilities import Facilities
 from jobs.pipeline.config.models.kinds.facilities import FacilitiesConfig
 from jobs.pipeline.config.models.kinds.query import InvariantConfig
-from jobs.pipeline.release.given import given_counts, publish_given_counts
+from jobs.pipeline.release.implied import given_counts, publish_given_counts
 from jobs.pipeline.storage.answers import ANSWERS, answer_table, read_available
 from jobs.pipeline.storage.dataset import Dataset
 from tests.builders import two_families as two

@@ -12,7 +12,7 @@ from invariants.constraints import Constraints
 from invariants.linear import LinearRow
 from jobs.pipeline.documents.statistics import Move
 from jobs.pipeline.release.implied import BatchLimits
-from jobs.pipeline.release.moves import Contradicted, MoveRules, move_of, moved_family
+from jobs.pipeline.release.moves import Contradicted, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece
 from jobs.pipeline.release.problems import BatchConstraints, Family, Targets, node_problem
 from solvers.choices import Failsafe
@@ -34,13 +34,18 @@ def targets(support=(0, 0, 0, 0)) -> Targets:
     return Targets([two.query("detailed")], [answers], [np.ones(4)], np.arange(4))
 
 
+def contradicted(plan, own: Family) -> Contradicted:
+    """The family with children of one minor each."""
+    piece = Piece(np.arange(4), (own,), targets(), minors(1, 1), None)
+    return Contradicted.of(plan, two.template(plan, BLOCK), piece, own)
+
+
 def moved(
     plan, own: Family, constraints: BatchConstraints, answers: Targets, failsafe: Failsafe
 ) -> np.ndarray:
     """Counts of the parent after the move, dense; children add up to them."""
-    rules = MoveRules.of(plan, plan.levels[BLOCK], own)
     piece = Piece(np.arange(4), (own,), answers, constraints, None)
-    node = Contradicted(two.template(plan, BLOCK), own, piece, rules)
+    node = Contradicted.of(plan, two.template(plan, BLOCK), piece, own)
     moved = moved_family(node, failsafe, NodeSettings())
     solved = solve_node(node_problem(node.template, moved, answers, constraints), NodeSettings())
     assert solved.counts.sum(0).tolist() == moved.parent.counts.tolist()
@@ -140,7 +145,7 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
         limits=Constraints((two.zeros(1), men, odd, exact)),
         invariants=(two.exact("sex", "county"), two.exact("age", "block")),
     )
-    rules = MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6))
+    rules = contradicted(plan, family(4, 0, 0, 6))
     assert rules.cells.tolist() == [0, 2, 3]
     assert [row.tolist() for row in rules.kept.rows] == [[0, 1, 1], [0, 0, 5]]  # men and exact
     assert sorted(p.tolist() for p in rules.kept.partitions) == [[0, 0, 1], [0, 1, 1]]
@@ -148,18 +153,14 @@ def test_rules_keep_rows_unless_the_children_have_bounds_of_their_own():
 
 def test_cells_that_were_not_measured_stay_empty():
     plan = two.plan(on_demand=frozenset({"detailed"}))
-    assert MoveRules.of(plan, plan.levels[BLOCK], family(4, 0, 0, 6)).cells.tolist() == [0, 3]
+    assert contradicted(plan, family(4, 0, 0, 6)).cells.tolist() == [0, 3]
     with pytest.raises(InfeasibleError, match="node 12: is empty"):
-        MoveRules.of(plan, plan.levels[BLOCK], family(0, 0, 0, 0))
-    assert MoveRules.of(
-        two.plan(), two.plan().levels[BLOCK], family(0, 0, 0, 0)
-    ).cells.tolist() == [0, 1, 2, 3]
+        contradicted(plan, family(0, 0, 0, 0))
+    assert contradicted(two.plan(), family(0, 0, 0, 0)).cells.tolist() == [0, 1, 2, 3]
 
 
 def test_a_move_names_what_changed_alone():
     plan, before = plan_with(), family(4, 1, 0, 6)
-    rules = MoveRules.of(plan, plan.levels[BLOCK], before)
-    piece = Piece(np.arange(4), (before,), targets(), minors(1, 1), None)
-    node = Contradicted(two.template(plan, BLOCK), before, piece, rules)
+    node = contradicted(plan, before)
     move = move_of(node, family(0, 1, 3, 6), Failsafe.PENALTY)
     assert move == Move(geocode="12", cells=(0, 2), changes=(-4, 3), by="penalty")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from das.errors import VerificationError
-from jobs.pipeline.release.residuals import ResidualTest, residual_test
+from jobs.pipeline.release.verify import ResidualTest, residual_test
 from tests.builders import two_families as two
 
 # Two counties have 1 + 4 answers each. A query costs 10^-6 / 6, so with a sensitivity of 2 its

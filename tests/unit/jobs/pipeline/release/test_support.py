@@ -11,10 +11,9 @@ import pytest
 from das.errors import OutputError, VerificationError
 from invariants.constraints import Constraints
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.release.level import LevelReader
+from jobs.pipeline.release.level import LevelReader, read_support
 from jobs.pipeline.release.pieces import read_pieces
 from jobs.pipeline.release.solve import solve_level, solve_support
-from jobs.pipeline.release.support import read_support
 from jobs.pipeline.release.verify import _verify_support
 from jobs.pipeline.storage.answers import LAZY_MEASUREMENTS, DrawnAnswers, measurement_table
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, read_counts, sparse_table

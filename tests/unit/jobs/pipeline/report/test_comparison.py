@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.pipeline.documents.evaluation import Evaluation
-from jobs.pipeline.report.comparison import (
+from jobs.pipeline.report.internal import (
     Comparison,
     bias_section,
     bias_table,
@@ -49,9 +49,9 @@ def test_results_are_found_by_geolevel_and_query() -> None:
     comparison = compared()
     first = evaluation().results[0]
     assert comparison.results["nation", "total"] == first
-    assert comparison.value("nation", "total", "mae") == first.mae
-    assert len(comparison.grid("rmse")) == len(QUERIES)
-    assert all(len(row) == len(LEVELS) for row in comparison.grid("rmse"))
+    grid = tables(error_section(comparison))["error-released"]
+    assert len(grid.rows) == len(QUERIES)
+    assert all(len(row) == 1 + len(LEVELS) for row in grid.rows)
 
 
 def test_noise_is_that_of_the_manifest() -> None:

@@ -10,7 +10,6 @@ import pytest
 from jobs.pipeline.report.plots import (
     COLORS,
     DotRow,
-    Margins,
     Panel,
     Panels,
     Span,
@@ -111,8 +110,8 @@ def test_no_dots_are_a_figure_too():
 
 def test_labels_stay_as_they_are_whatever_they_look_like():
     with drawing():
-        made = Panels(4, 1)
-        bare(made.add(Margins(0.1, 0.1), HOSTILE))
+        made = Panels(4, 1, 0.1, 0.1)
+        bare(made.add(HOSTILE))
         svg = made.markup("key")
     assert HOSTILE in texts(svg)
 

@@ -149,8 +149,8 @@ def test_noisy_answers_of_an_unknown_format_are_refused(tmp_path, read, number):
     publish(path, [writer.close()], {"format": number})
     with pytest.raises(OutputError) as caught:
         read(Dataset.open(path))
-    what = "has answers of a format that this version does not know"
-    assert str(caught.value) == f"{path}: {what}; got {number}; expected at most 2"
+    what = "is in a format that this version does not read"
+    assert str(caught.value) == f"{path}: {what}; got {number}; expected 2"
 
 
 def test_equal_mechanisms_of_other_geounits_are_one_entry():

@@ -72,7 +72,10 @@ def test_other_measurements_of_a_geolevel_are_refused(path):
 
 
 def test_less_or_more_than_granted_cannot_be_finalized(folder):
-    for granted, match in ((Fraction(1), "spent differs"), (Fraction(3, 5), "more would be spent")):
+    for granted, match in (
+        (Fraction(1), "does not spend exactly"),
+        (Fraction(3, 5), "more would be spent"),
+    ):
         path = folder / str(granted.denominator)
         start_ledger(path, GRANTED, replace(PLANNED, granted=granted))
 

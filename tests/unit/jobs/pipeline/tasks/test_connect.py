@@ -237,8 +237,8 @@ def test_jobs_carry_what_they_can():
 
 def test_progress_by_what_the_server_says():
     seen = []
-    step = Step("work", ["a", "b", "c", "d"])
     with watching(lambda one: seen.append((one.done, len(one.reports)))):
+        step = Step("work", ["a", "b", "c", "d"])
         shown = connect._Shown(step)
         shown.begin(range(3))
         stages = [SimpleNamespace(num_completed_tasks=1), SimpleNamespace(num_completed_tasks=0)]

@@ -55,8 +55,8 @@ def log(tmp_path):
 
 def test_a_line_watches_the_steps_that_are_run_in_it(log, capsys):
     reporter = Reporter(log=log, every_seconds=0)
+    step = lagging_step()
     with reporter.line("solve", "block", "block", lambda: 77) as line:
-        step = lagging_step()
         current_watch()(step)
         current_watch()(step)
     first, second, *rest = events(log)
@@ -96,8 +96,9 @@ def test_progress_is_told_now_and_then(log, capsys):
 
 def test_quiet_says_nothing_but_logs(log, capsys):
     reporter = Reporter(quiet=True, log=log, every_seconds=0)
+    step = lagging_step()
     with reporter.line("solve", "block"):
-        current_watch()(lagging_step())
+        current_watch()(step)
     assert capsys.readouterr().err == ""
     assert len(events(log)) == 2
 
