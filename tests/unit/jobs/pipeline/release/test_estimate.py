@@ -9,8 +9,13 @@ import pyarrow as pa
 import pytest
 
 from das.tree.intervals import normal_factor
+from invariants.constraints import Constraints
+from invariants.facilities import Facilities
+from invariants.quarters import LivingQuarters
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator, leaf_groups, sum_answers
+from jobs.pipeline.release.implied import publish_implied
 from jobs.pipeline.release.level import LevelRange
+from jobs.pipeline.storage.answers import ANSWERS, answer_table
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.layout import EstimateLayout
@@ -41,12 +46,13 @@ def rows_of(query, code: str) -> np.ndarray:
     return np.tile(rows, len(CODES)) * cells_of(code)
 
 
-def dense(plan, exact: tuple[str, ...] = ()):
+def dense(plan, exact: tuple[str, ...] = (), empty: tuple[int, ...] = ()):
     """Estimate and covariance of all cells, float64[16] and float64[16, 16].
 
     Args:
       plan: What was measured.
       exact: Geocodes whose totals are exact, those of the true counts.
+      empty: Cells of the blocks, 0 to 15, that are publicly 0.
     """
     rows, answers, precisions = [], [], []
     for level, geolevel in enumerate(two.SPINE.levels):
@@ -58,11 +64,11 @@ def dense(plan, exact: tuple[str, ...] = ()):
                 precisions += [1 / noisy.mechanism.variance()] * len(matrix)
     x, y, weights = np.vstack(rows), np.concatenate(answers), np.array(precisions)
     start, free = np.zeros(16), np.eye(16)
-    if exact:
-        equations = np.array([cells_of(code) for code in exact])
-        sums = np.array([sum(two.at("county")[code]) for code in exact])
-        start = np.linalg.lstsq(equations, sums, rcond=None)[0]
-        free = np.linalg.svd(equations)[2][len(exact) :].T
+    if exact or empty:
+        equations = np.array([*(cells_of(code) for code in exact), *np.eye(16)[[*empty]]])
+        sums = [sum(two.at("county")[code]) for code in exact] + [0] * len(empty)
+        start = np.linalg.lstsq(equations, np.array(sums), rcond=None)[0]
+        free = np.linalg.svd(equations)[2][np.linalg.matrix_rank(equations) :].T
     covariance = free @ np.linalg.inv(free.T @ (x.T * weights) @ x @ free) @ free.T
     return start + covariance @ (x.T * weights) @ (y - x @ start), covariance
 
@@ -73,12 +79,16 @@ def targets(estimator, batch):
     return reader.targets(reader.rows(batch))
 
 
-def estimated(folder, plan, tasks=two.TASKS):
+def estimated(folder, plan, tasks=two.TASKS, given=None):
     release = two.release(folder)
+    for geolevel, tables in (given or {}).items():
+        rows = [answer_table(sorted(two.at(geolevel)), *table) for table in tables.items()]
+        two.write(release.given(geolevel), rows, ANSWERS, {"queries": [*tables]})
     for geolevel in two.SPINE.levels:
         two.write_noisy(release, plan, geolevel, SEEN[geolevel])
         if plan.level(geolevel).published:
             two.write_exact(release, geolevel, ["total"])
+    publish_implied(plan, release, two.TASKS)
     tables = tuple(two.query(name) for name in TABLES)
     EstimateStage(LevelEstimator(plan, release, tables, 0.9), tasks).run()
     layout = EstimateLayout.of(release)
@@ -104,6 +114,59 @@ def test_every_table_of_every_geounit_is_the_least_squares_estimate(tmp_path, ex
         half = normal_factor(0.9) * np.array(row["standard_error"])
         assert row["upper"] == pytest.approx(np.array(row["estimate"]) + half, abs=1e-9)
         assert row["lower"] == pytest.approx(np.array(row["estimate"]) - half, abs=1e-9)
+
+
+def facilities(down_to: str) -> Facilities:
+    """Facilities of both ages, for up to 40 persons each, counted down to a geolevel."""
+    levels = two.SPINE.levels[: two.SPINE.levels.index(down_to) + 1]
+    both = np.array([True, True])
+    return Facilities(two.query("age"), levels, np.array([0, 0]), np.array([40, 40]), both)
+
+
+AGES = "facilities age"
+HOMES = LivingQuarters(("homes",), np.array([True]), two.SPINE.levels)
+
+
+@pytest.mark.parametrize("exact", [(), ("11", "12")])
+@pytest.mark.parametrize(
+    ("limits", "given", "empty"),
+    [
+        (
+            (facilities("block"),),
+            {"block": {AGES: [[1, 0], [0, 2], [1, 1], [0, 0]]}},
+            [("111", 1), ("112", 0), ("122", 0), ("122", 1)],
+        ),
+        ((facilities("county"),), {"county": {AGES: [[1, 1], [0, 1]]}}, [("121", 0), ("122", 0)]),
+        ((HOMES,), {"block": {HOMES.title: [[3], [0], [2], [1]]}}, [("112", 0), ("112", 1)]),
+        (
+            (facilities("county"), HOMES),
+            {
+                "county": {AGES: [[1, 1], [0, 1]]},
+                "block": {HOMES.title: [[3], [0], [2], [1]]},
+            },
+            [("112", 0), ("112", 1), ("121", 0), ("122", 0)],
+        ),
+    ],
+)
+def test_types_that_a_geounit_lacks_are_known_to_be_empty(tmp_path, limits, given, empty, exact):
+    """In estimates of all geolevels, as exact rows of the dense problem are."""
+    invariants = (two.exact("total", "county"),) if exact else ()
+    plan = two.plan(invariants=invariants, limits=Constraints(limits))
+    ages = two.query("age").rows_of(np.arange(4))
+    cells = [
+        4 * CODES.index(code) + cell for code, age in empty for cell in np.flatnonzero(ages == age)
+    ]
+    tables = {
+        geolevel: {name: np.array(counts) for name, counts in of_level.items()}
+        for geolevel, of_level in given.items()
+    }
+    values, covariance = dense(plan, exact, tuple(cells))
+    for (code, name), row in estimated(tmp_path, plan, given=tables).items():
+        matrix = rows_of(two.query(name), code)
+        variances = np.einsum("ij,jk,ik->i", matrix, covariance, matrix)
+        errors = np.sqrt(np.maximum(variances, 0))
+        assert row["estimate"] == pytest.approx(matrix @ values, abs=SINGLE * LARGEST)
+        assert row["standard_error"] == pytest.approx(errors, rel=SINGLE, abs=1e-6)
 
 
 def test_a_large_geolevel_leaves_its_children_in_double_precision(tmp_path):
