@@ -18,7 +18,8 @@ from das.errors import BudgetError, ConfigError, SchemaError
 from das.privacy.budget import Budget
 from das.privacy.ledger import Ledger, LedgerEntry
 from das.privacy.semantics import ChangeCosts, statements, touched_attributes
-from das.queries.query import Query, is_refinement, parse_query
+from das.queries.factor import partition
+from das.queries.query import Query, is_refinement
 from das.schema import Schema
 from das.strategy import NoisyQuery, Strategy, noisy_queries
 from das.tree.model import GeolevelTerms, partial_terms, spine_terms
@@ -309,21 +310,41 @@ def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
     )
     if plan.on_demand:
         return partial_terms(*queries)
-    types = types_of_cells(plan)
-    if types is not None:
-        with suppress(SchemaError):
-            return spine_terms(*queries, types=types)
+    for with_structural in (True, False):
+        types = types_of_cells(plan, with_structural=with_structural)
+        if types is not None:
+            with suppress(SchemaError):  # matrices would be too large; estimates ignore such zeros
+                return spine_terms(*queries, types=types)
     return spine_terms(*queries)
 
 
-def types_of_cells(plan: Plan) -> Query | None:
-    """Return the partition of cells into types that can be publicly empty in single geounits.
+def types_of_cells(plan: Plan, *, with_structural: bool) -> Query | None:
+    """Partition the cells into types that are publicly empty in some or all geounits.
 
-    None without facilities and living quarters. Counts of another product are not public.
+    Counts of facilities and of living quarters are public; counts of another product are not.
+
+    Args:
+      plan: The plan.
+      with_structural: Whether structural zeros are types too.
+
+    Returns:
+      A partition query; None if no cell is publicly empty.
     """
-    if plan.limits.facilities is not None:
-        return plan.limits.facilities.query
-    return None if plan.limits.quarters is None else parse_query(plan.schema, "total")
+    limits = plan.limits
+    zeros = limits.zeros if with_structural else None
+    if limits.facilities is None and limits.quarters is None and zeros is None:
+        return None
+    factors = []
+    for axis, size in enumerate(plan.schema.shape):
+        columns = [np.zeros(size, np.int64)]
+        if limits.facilities is not None:
+            columns.append(limits.facilities.query.factors[axis].codes)
+        if zeros is not None:
+            columns += [*zeros.patterns(axis).T]
+        kinds = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)
+        labels = tuple(str(kind) for kind in range(int(kinds.max()) + 1))
+        factors.append(partition(labels, tuple(kinds.tolist())))
+    return Query("types of cells", tuple(factors))
 
 
 def why_no_estimates(plan: Plan) -> str | None:

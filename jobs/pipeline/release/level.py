@@ -18,6 +18,7 @@ from das.queries.query import Query, parse_query
 from das.tree.model import GeolevelTerms, precision
 from das.tree.passes import Evidence, Kinds, Moments, gather_evidence, pass_down, pass_up, sum_below
 from das.tree.targets import SubtreeTargets, subtree_targets
+from invariants.facilities import groups_of
 from invariants.linear import LinearRow
 from invariants.quarters import without_quarters
 from jobs.pipeline.plan import Plan, plan_terms
@@ -179,8 +180,8 @@ class LevelReader:
     def has_type(self, codes: ObjectArray) -> BoolArray | None:
         """Find the types of cells that can be positive in geounits, as is publicly known.
 
-        Facilities and living quarters that are counted at a coarser geolevel bind all geounits
-        below. Only public counts are read.
+        Structural zeros hold in all geounits. Facilities and living quarters that are counted at a
+        coarser geolevel bind all geounits below. Only public counts are read.
 
         Returns:
           bool[G, t]; None if the terms have no types.
@@ -188,7 +189,7 @@ class LevelReader:
         types, plan = self.terms.types, self.plan
         if types is None:
             return None
-        has_type = np.ones((len(codes), types.size), np.bool_)
+        has_type = np.repeat(plan.limits.possible_answers(types)[None], len(codes), axis=0)
         for stated in (plan.limits.facilities, plan.limits.quarters):
             if stated is None:
                 continue
@@ -201,9 +202,10 @@ class LevelReader:
             limits = read_limits(plan, level, stored, coarse.astype(object))
             if stated is plan.limits.quarters and limits.quarters is not None:
                 found = ~without_quarters(limits.quarters)[:, None]
-            elif limits.leaves is not None:
+            elif plan.limits.facilities is not None and limits.leaves is not None:
                 most = limits.leaves.leaves.most
                 found = np.add.reduceat(most, limits.leaves.offsets[:-1]) > 0
+                found = found[:, groups_of(types, plan.limits.facilities.query)]
             has_type &= found[of_geounit.reshape(-1)]
         return has_type
 

@@ -125,6 +125,8 @@ def facilities(down_to: str) -> Facilities:
 
 AGES = "facilities age"
 HOMES = LivingQuarters(("homes",), np.array([True]), two.SPINE.levels)
+MINORS, ADULTS, ALL = (0, 2), (1, 3), (0, 1, 2, 3)
+EVERYWHERE = dict.fromkeys(CODES, (3,))
 
 
 @pytest.mark.parametrize("exact", [(), ("11", "12")])
@@ -134,17 +136,24 @@ HOMES = LivingQuarters(("homes",), np.array([True]), two.SPINE.levels)
         (
             (facilities("block"),),
             {"block": {AGES: [[1, 0], [0, 2], [1, 1], [0, 0]]}},
-            [("111", 1), ("112", 0), ("122", 0), ("122", 1)],
+            {"111": ADULTS, "112": MINORS, "122": ALL},
         ),
-        ((facilities("county"),), {"county": {AGES: [[1, 1], [0, 1]]}}, [("121", 0), ("122", 0)]),
-        ((HOMES,), {"block": {HOMES.title: [[3], [0], [2], [1]]}}, [("112", 0), ("112", 1)]),
+        (
+            (facilities("county"),),
+            {"county": {AGES: [[1, 1], [0, 1]]}},
+            {"121": MINORS, "122": MINORS},
+        ),
+        ((HOMES,), {"block": {HOMES.title: [[3], [0], [2], [1]]}}, {"112": ALL}),
         (
             (facilities("county"), HOMES),
-            {
-                "county": {AGES: [[1, 1], [0, 1]]},
-                "block": {HOMES.title: [[3], [0], [2], [1]]},
-            },
-            [("112", 0), ("112", 1), ("121", 0), ("122", 0)],
+            {"county": {AGES: [[1, 1], [0, 1]]}, "block": {HOMES.title: [[3], [0], [2], [1]]}},
+            {"112": ALL, "121": MINORS, "122": MINORS},
+        ),
+        ((two.zeros(3),), {}, EVERYWHERE),
+        (
+            (two.zeros(3), facilities("county")),
+            {"county": {AGES: [[1, 1], [0, 1]]}},
+            {**EVERYWHERE, "121": (0, 2, 3), "122": (0, 2, 3)},
         ),
     ],
 )
@@ -152,10 +161,7 @@ def test_types_that_a_geounit_lacks_are_known_to_be_empty(tmp_path, limits, give
     """In estimates of all geolevels, as exact rows of the dense problem are."""
     invariants = (two.exact("total", "county"),) if exact else ()
     plan = two.plan(invariants=invariants, limits=Constraints(limits))
-    ages = two.query("age").rows_of(np.arange(4))
-    cells = [
-        4 * CODES.index(code) + cell for code, age in empty for cell in np.flatnonzero(ages == age)
-    ]
+    cells = [4 * CODES.index(code) + cell for code, some in empty.items() for cell in some]
     tables = {
         geolevel: {name: np.array(counts) for name, counts in of_level.items()}
         for geolevel, of_level in given.items()
