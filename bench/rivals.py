@@ -19,7 +19,9 @@ Errors are over geounits and answers: mean squared ones, and by the metric of th
 absolute errors of a query's answers in a geounit, mean over geounits. Seconds are of processor time and
 memory is the peak of a process for each system, which reads the files and does all it does in one
 thread. Prints a table and one line of JSON: system -> geolevel -> query -> {mse, ratio_to_ours,
-absolute, absolute_ratio}, and seconds and peak_mb of each system.
+ratio_error, absolute, absolute_ratio}, seconds and peak_mb of each system, and `below_state`, the
+geometric mean of its ratios below the state. `ratio_error` is the jackknife standard error of a
+ratio of means over the seeds.
 """
 
 from __future__ import annotations
@@ -598,17 +600,36 @@ def summary(runs: list[Run]) -> dict[str, Any]:
         for level, labels in base.items():
             row = result[system].setdefault(level, {})
             for label in labels:
-                mean = np.mean([one[level][label] for one in errors], axis=0)
-                ours = np.mean([run[0]["ours"][level][label] for run in runs], axis=0)
-                ratio = mean / np.where(ours > 0, ours, np.nan)
+                theirs = np.array([of_seed[level][label] for of_seed in errors])
+                ours = np.array([run[0]["ours"][level][label] for run in runs])
+                mean, of_ours = theirs.mean(0), ours.mean(0)
+                ratio = mean / np.where(of_ours > 0, of_ours, np.nan)
                 row[label] = {
                     "mse": round(float(mean[0]), 4),
                     "ratio_to_ours": None if np.isnan(ratio[0]) else round(float(ratio[0]), 3),
+                    "ratio_error": _jackknife(theirs[:, 0], ours[:, 0]),
                     "absolute": round(float(mean[1]), 4),
                     "absolute_ratio": None if np.isnan(ratio[1]) else round(float(ratio[1]), 3),
                 }
+        ratios = [
+            row["ratio_to_ours"]
+            for level in [*DIGITS][2:]
+            for row in result[system][level].values()
+            if row["ratio_to_ours"]
+        ]
+        result[system]["below_state"] = round(float(np.exp(np.log(ratios).mean())), 3)
     _print_table(result)
     return result
+
+
+def _jackknife(theirs: npt.NDArray[np.float64], ours: npt.NDArray[np.float64]) -> float | None:
+    """Standard error of sum(theirs) / sum(ours), float64[seeds] each; None for one seed."""
+    n = len(theirs)
+    without = ours.sum() - ours
+    if n < 2 or len(ours) != n or not (without > 0).all():
+        return None
+    ratios = (theirs.sum() - theirs) / without
+    return round(float(np.sqrt((n - 1) * ((ratios - ratios.mean()) ** 2).mean())), 3)
 
 
 def _print_table(result: dict[str, Any]) -> None:
@@ -616,8 +637,11 @@ def _print_table(result: dict[str, Any]) -> None:
     for system, found in result.items():
         for level in DIGITS:
             if level in found:
-                ratios = (found[level][name]["ratio_to_ours"] for name in QUERIES)
-                cells = "".join(f"{'-' if one is None else one:>18}" for one in ratios)
+                cells = ""
+                for name in QUERIES:
+                    ratio, error = (found[level][name][k] for k in ("ratio_to_ours", "ratio_error"))
+                    shown = "-" if ratio is None else f"{ratio:.2f}"
+                    cells += f"{shown if error is None else f'{shown} +-{error:.2f}':>18}"
                 print(f"{system:<18}{level:<13}{cells}")
     print("mean squared error over ours\n")
 
