@@ -55,13 +55,14 @@ def test_pieces_are_whole_families(tmp_path, most, pieces):
 def test_pieces_are_read_one_after_the_other(tmp_path, most):
     plan = two.plan(invariants=(two.exact("total", "block"),))
     rows, answers = read(tmp_path, plan)
-    assert len(answers.noisy[1]) == 7  # the only child is not measured
-    assert len(answers.exact[0]) == 8
+    noisy, exact = answers
+    assert len(noisy[1]) == 7  # the only child is not measured
+    assert len(exact[0]) == 8
     reader = LevelReader(plan, release_of(tmp_path), 2)
     parts = [reader.answers(rows.slice(*piece)) for piece in rows.pieces(most)]
-    for name in ("noisy", "exact"):
-        for query, whole in enumerate(getattr(answers, name)):
-            pieces = [getattr(part, name)[query] for part in parts]
+    for kind, of_kind in enumerate(answers):
+        for query, whole in enumerate(of_kind):
+            pieces = [part[kind][query] for part in parts]
             assert np.concatenate(pieces).tolist() == whole.tolist()
     assert rows.slice(5, 8).codes.tolist() == ["141", "142", "143"]
 
