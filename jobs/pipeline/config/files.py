@@ -117,7 +117,7 @@ Keys = tuple[str, ...]
 
 
 def with_places(
-    value: Any,
+    value: Any,  # noqa: ANN401 - whatever a model holds
     change: Callable[[Keys, Place], Place],
     keys: Keys = (),
     *,
