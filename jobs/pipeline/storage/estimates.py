@@ -44,6 +44,7 @@ MOMENTS = pa.schema(
     ]
 )
 FORMAT = 2
+ZEROS_FORMAT = 3  # the same files, of estimates that know public zeros of single geounits
 _GROUP_NUMBERS = 1 << 19  # numbers of a row group of moments: 4 MiB as double; not measured
 _SINGLE_BELOW = 2.0**16  # below it float32 rounds by at most 2^-9, less than any noise
 
@@ -149,7 +150,7 @@ def read_moments(
     Raises:
       OutputError: The dataset lacks a geounit, or a file cannot be read.
     """
-    (dataset.dataset if isinstance(dataset, RangeReader) else dataset).known_format(FORMAT)
+    (dataset.dataset if isinstance(dataset, RangeReader) else dataset).known_format(ZEROS_FORMAT)
     with understanding(dataset.path):
         table = dataset.read(str(codes[0]), str(codes[-1]))
         present = texts(table)
@@ -216,7 +217,7 @@ def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
     Raises:
       OutputError: A file cannot be read, or a later version wrote it.
     """
-    number = dataset.known_format(FORMAT)
+    number = dataset.known_format(ZEROS_FORMAT)
     table = dataset.read(low, high)
     if number == 1 or not table.num_columns:
         return table

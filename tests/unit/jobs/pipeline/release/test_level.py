@@ -7,11 +7,12 @@ import pytest
 
 from das.errors import OutputError
 from das.tree.passes import Moments
+from invariants.constraints import Constraints
 from jobs.pipeline.plan import plan_terms
-from jobs.pipeline.release.level import LevelReader, range_evidence
+from jobs.pipeline.release.level import LevelReader, range_evidence, release_terms
 from jobs.pipeline.storage.dataset import Dataset, publish
 from jobs.pipeline.storage.estimates import read_moments, write_moments
-from jobs.pipeline.storage.layout import EstimateLayout
+from jobs.pipeline.storage.layout import EstimateLayout, ReplicateLayout
 from tests.builders import two_families as two
 from tests.builders.places import release_of
 
@@ -137,3 +138,15 @@ def test_answers_that_are_missing(tmp_path):
     with pytest.raises(OutputError, match="does not hold query total of every geounit"):
         LevelReader(plan, release, 2).answers(rows)
     assert Dataset.open(release.measurements("block")).rows == 2 * 6
+
+
+@pytest.mark.parametrize(("number", "knows"), [(3, True), (2, False), (1, False)])
+def test_estimates_of_an_older_release_go_on_without_public_zeros(tmp_path, number, knows):
+    """Their moments are on other coordinates; replicates repeat what was done."""
+    plan, release = two.plan(limits=Constraints((two.zeros(3),))), two.release(tmp_path)
+    assert release_terms(plan, release)[0].types is not None
+    folder = EstimateLayout.of(release).subtree("county")
+    replicate = ReplicateLayout(tmp_path / "replicate", exact=release, made={})
+    publish(folder, [], {"format": number})
+    for of_release in (release, replicate):
+        assert (release_terms(plan, of_release)[0].types is not None) == knows
