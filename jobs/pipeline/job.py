@@ -42,7 +42,7 @@ class Job:
 
     @property
     def release(self) -> ReleaseLayout:
-        """Return the paths shared by all products, of the release or of a named solution."""
+        """Return the paths that all products share: those of the release or of a named solution."""
         return self.resolved.release
 
     @property

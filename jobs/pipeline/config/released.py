@@ -144,5 +144,5 @@ def document_of(model: BaseModel) -> dict[str, Any]:
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """Return a document as YAML, with the keys in order."""
+    """Return a document as YAML; the keys keep the order of the mapping."""
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))

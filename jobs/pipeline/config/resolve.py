@@ -336,15 +336,15 @@ def _solving(config: SolveConfig, schema: Schema) -> Solving:
 
 
 def budget_of(privacy: PrivacyConfig, own: BudgetConfig, where: str) -> Budget:
-    """Return the budget that a run file states.
+    """Return the budget stated in a run file.
 
     Args:
-      privacy: What it is counted in, and for which neighbors.
-      own: The total.
-      where: Keys of the file, for errors.
+      privacy: Privacy definition, delta and neighbors.
+      own: The total, as rho or as epsilon.
+      where: Keys of the run file, for error messages.
 
     Raises:
-      ConfigError: It is stated in what the definition does not count.
+      ConfigError: The total is given as rho, but the privacy definition counts epsilon.
     """
     definition = privacy.definition
     if definition.unit != "rho" and own.rho is not None:

@@ -142,7 +142,7 @@ def _refuse_crossing_rounding(plan: Plan) -> None:
     """
     chain = [query for one in plan.passes for query in one]
     if not chain or chain[-1].name != "detailed":
-        raise SchemaError("rounding_passes", "the last query must be detailed")
+        raise SchemaError("rounding_passes", "the last query of the last pass must be detailed")
     _refuse_unnested("rounding_passes", chain)
     for invariant, query in product([*plan.invariants, *plan.limits.pinned], chain):
         if _cross(query, invariant.query):
@@ -493,9 +493,9 @@ def _refuse_many_answers(plan: Plan) -> None:
         if answers > MOST_ANSWERS and largest is not None:
             raise ConfigError(
                 f"privacy.on_demand_queries, geolevel {level.name}",
-                "would draw too many answers per geounit",
+                "leaves too many answers per geounit to queries that are not on demand",
                 got=f"{answers} answers, {largest.size} of them of {largest.name}",
                 want=f"at most {MOST_ANSWERS}",
-                remedy="name the query in privacy.on_demand_queries, and for the root in "
-                "privacy.root_support_passes queries that say where it is drawn",
+                remedy="name the query in privacy.on_demand_queries, and for the root name coarser "
+                "queries in privacy.root_support_passes, which limit where it is drawn",
             )

@@ -308,7 +308,7 @@ def _axes(schema: Schema, table: str) -> list[str]:
             f"workload, table {table}",
             "may name only attributes",
             got=other,
-            remedy="say under `bases` what is asked of an attribute",
+            remedy="list recodes of an attribute under `bases`, not in the name of a table",
         )
     return names
 

@@ -312,10 +312,11 @@ def _copy(
             row, answer = np.argwhere(wrong)[0]
             raise InputError(
                 f"{geolevel}, {census[some][row]}",
-                "the release has persons where all cells are structural zeros of this run",
+                "the release that bounds this run counts persons in an answer whose cells are all "
+                "structural zeros of this run",
                 got=query.labels()[answer],
-                remedy="state the same structural zeros when the release is made, or leave them "
-                "out",
+                remedy="make that release with the same structural zeros, or remove them from this "
+                "run",
             )
         writer.write(answer_table(codes[some], query.name, counts))
     return writer.close()

@@ -456,10 +456,13 @@ class AreaEstimator:
         raise InputError("estimate", "has no such geounit", got=code)
 
     def blocks(self, codes: Sequence[str] | Geocodes) -> Moments:
-        """Estimate a set of leaves.
+        """Estimate the sum of a set of leaves.
 
         Args:
           codes: Geocodes of geounits of the last geolevel, in any order; repeated ones count once.
+
+        Returns:
+          The estimates of the sum over the set, as of one geounit, and their covariances.
 
         Raises:
           InputError: The set is empty, or a geounit does not exist.

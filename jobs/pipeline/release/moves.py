@@ -75,7 +75,7 @@ class Contradicted:
             cells = family.parent.cells
             if not len(cells):
                 raise InfeasibleError(
-                    f"node {family.geocode}", "is empty, and some of its children need persons"
+                    f"node {family.geocode}", "is empty, but its children must have persons"
                 )
         else:
             cells = plan.limits.possible(plan.schema)

@@ -535,12 +535,13 @@ class CellEstimates:
 
 @dataclass(frozen=True, eq=False)
 class ChildCounts:
-    """Noisy and expected counts of one child in the k live cells of its parent.
+    """Estimated and expected counts of one child in the k live cells of its parent.
 
     Attributes:
-      variance: Variance of the noise, rounded to three digits.
-      noisy: float64[k].
-      expected: float64[k].
+      variance: Mean variance of `noisy` over the cells, rounded to three significant digits.
+      noisy: float64[k], unbiased estimates from the noisy answers of the child's subtree.
+      expected: float64[k], the parent's counts times the child's estimated share of the parent's
+        persons.
     """
 
     variance: float

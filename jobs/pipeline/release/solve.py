@@ -389,7 +389,9 @@ def solve_family(
     moved: tuple[Move, ...] = ()
     try:
         if not family.has_persons:
-            raise InfeasibleError(f"node {family.geocode}", "some of its children need persons")
+            raise InfeasibleError(
+                f"node {family.geocode}", "is empty, but its children must have persons"
+            )
         problem = _problem(solving, piece, family)
         started = time.process_time()
         try:

@@ -1,10 +1,13 @@
-"""Verify a finished release from its files: digests, sums of the tree, invariants. In integers.
+"""Verify a finished release from its files: digests, sums of children, and invariants.
 
-The checks are independent of the solver and of the code that joins microdata, and trust only the
-digests of the manifests. The noise of imported measurements is tested against its stated variances:
-true answers of children sum to the answer of their parent, so noisy answers differ from the sum by
-noise alone, and the sum of squared differences over their variances is chi-square, except for the
-discreteness of the noise.
+Counts are compared as integers. The checks share no code with the solver or with the joining of
+microdata, and trust only the digests in the manifests.
+
+For imported measurements, the noise is tested against its stated variances. The true answers of
+children sum to the true answer of their parent. So the difference between a parent's noisy answer
+and the sum of its children's noisy answers is noise alone. The sum of these squared differences,
+each divided by its variance, has approximately a chi-square distribution; only approximately,
+because the noise is discrete.
 """
 
 from __future__ import annotations

@@ -197,7 +197,11 @@ class Step:
         return [index for index in range(len(self._since)) if index not in self.reports]
 
     def stragglers(self) -> list[Straggler]:
-        """List lagging tasks, finished or running, in order."""
+        """List finished and running tasks that took far longer than predicted, by task number.
+
+        The prediction is the cost of the task times the median seconds per unit of cost of the
+        finished tasks. The list is empty while fewer than three tasks have finished.
+        """
         if len(self.reports) < _LEAST_FINISHED:
             return []
         each = median(r.seconds / self.costs[r.index] for r in self.reports.values())

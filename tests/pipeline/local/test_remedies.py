@@ -1109,8 +1109,8 @@ ENTRIES: dict[Key, Entry] = {
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/pipeline/config/runnable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
      "are partitions"): LARGE,
-    ("jobs/pipeline/config/runnable.py", "name the query in privacy.on_demand_queries, and for the root in "
-     "privacy.root_support_passes queries that say where it is drawn"): TriedIn(
+    ("jobs/pipeline/config/runnable.py", "name the query in privacy.on_demand_queries, and for the root name "
+     "coarser queries in privacy.root_support_passes, which limit where it is drawn"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/pipeline/config/product.py", "ask fewer attributes or groups of levels; counts and microdata have a "
      "row for what is there alone"): TriedIn(
@@ -1124,7 +1124,7 @@ ENTRIES: dict[Key, Entry] = {
         residuals_need_zcdp,
     ("jobs/pipeline/config/workload.py", "list `queries` with shares instead of a workload"):
         one_cell_has_nothing_to_plan,
-    ("jobs/pipeline/config/workload.py", "say under `bases` what is asked of an attribute"):
+    ("jobs/pipeline/config/workload.py", "list recodes of an attribute under `bases`, not in the name of a table"):
         recodes_are_asked_under_bases,
     ("jobs/pipeline/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
      'as 10, 0.5 or "1/4"'): plain_numbers,
@@ -1207,8 +1207,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/release/bound.py", "recode the levels of the schema to those of the release, or name the "
      "answers under `answers`"):
         TriedIn(f"{_BOUND}::test_answers_go_by_the_names_they_have_in_the_release"),
-    ("jobs/pipeline/release/bound.py", "state the same structural zeros when the release is made, or leave "
-     "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
+    ("jobs/pipeline/release/bound.py", "make that release with the same structural zeros, or remove them "
+     "from this run"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
     ("invariants/exact.py", "leave out the pinned query, or the facilities and rows"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
     ("jobs/pipeline/folder/identity.py", "give another output.directory; noise must not be drawn for other data here"):

@@ -123,7 +123,10 @@ class KindConfig(Model):
 
     @property
     def is_exact_query(self) -> bool:
-        """Return whether the invariant is an exact query, and not a limit."""
+        """Return whether the invariant fixes a query to its exact answers in the data of this run.
+
+        All other invariants are limits, even a query fixed to the counts of an earlier release.
+        """
         return False
 
     @property
