@@ -106,7 +106,7 @@ def write_document(path: Place, value: object, *, mode: int = OWNER_ONLY) -> Non
     """Write a document; an existing file is replaced at once.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     write_json(path, json_of(value), mode=mode)
 

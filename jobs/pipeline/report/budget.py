@@ -136,7 +136,7 @@ def account_table(
 
     Args:
       account: The budgets.
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       caption: What the budgets have in common.
       note: A line under the table.
     """
@@ -298,7 +298,7 @@ def query_figure(
     """Draw a panel for each of the first queries.
 
     Args:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       axes: Queries and geolevels.
       series: By role: a value for each query and geolevel.
       label: What is drawn, with its unit.
@@ -323,7 +323,7 @@ def level_grid(
     """Return a table of queries by geolevels, shaded by the logarithm of the value.
 
     Args:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       caption: What it shows.
       values: One row per query, one value per geolevel.
       axes: (queries, geolevels).
@@ -432,7 +432,7 @@ def guarantee_section(
     """Describe the guarantee, and what is and is not protected.
 
     Args:
-      manifest: Of the release.
+      manifest: Manifest of the release.
       template: Template of the page for this kind of release.
       values: Values of the template, without the guarantee.
       tables: What the release promises beyond it.

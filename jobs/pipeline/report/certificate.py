@@ -69,12 +69,12 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
     """Write the certificate of a census as one HTML page, which fits a sheet of A4.
 
     Args:
-      manifest: Of the release.
+      manifest: Manifest of the release.
       verified: What was found when the release was verified.
       out: The file; replaced at once.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     privacy = manifest.privacy
     protects_none = privacy.neighborhood.comparable is Comparable.NONE
@@ -117,14 +117,14 @@ def write_page(
     """Write the certificate of any release.
 
     Args:
-      manifest: Of the release.
+      manifest: Manifest of the release.
       records: What is counted, such as persons.
       context: What only releases of its kind say, for the template.
       verified: What was found when the release was verified.
       out: The file; replaced at once.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     privacy = whole_of(manifest)
     total = stated_fraction(privacy.total)
@@ -222,7 +222,7 @@ def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Ta
     """For each kind of change: what it costs, as odds, and how often a guess can be right.
 
     Args:
-      manifest: Of the release.
+      manifest: Manifest of the release.
       changes: The rows of one product.
     """
     whole, rows = whole_of(manifest), []

@@ -189,7 +189,7 @@ def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> lis
     """List (path, meaning) of the files that are not datasets.
 
     Args:
-      manifest: Of the release.
+      manifest: Manifest of the release.
       meaning: What the file of a path is for.
     """
     seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []

@@ -28,7 +28,7 @@ def write_explore_page(
     """Write the page.
 
     Args:
-      manifest: Of the release.
+      manifest: Manifest of the release.
       header: What `explore.js` reads: geolevels, tables, places of blocks.
       packed: The blocks.
       out: The file; replaced at once.
@@ -38,7 +38,7 @@ def write_explore_page(
       Its size in bytes.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     is_internal = mode != READABLE
     context = {

@@ -70,7 +70,7 @@ def write_internal_report(
       of_release: Evaluation of the release, if this page is about a named solution.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     comparison = Comparison.build(manifest, evaluation)
     page = Page(

@@ -208,6 +208,6 @@ def write_report(
       remedy: What to do if it cannot be written; default: see to the disk.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     replace_file(out, render("page.html.j2", {"page": page}), mode=mode, remedy=remedy)

@@ -86,7 +86,7 @@ class Figure:
     """A finished figure.
 
     Attributes:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       svg: The drawing.
       caption: What it shows, in words.
       legend: (role, meaning) of every color.
@@ -116,7 +116,7 @@ def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> 
     """Marks on logarithmic axes that all panels share.
 
     Args:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       panels: At least one, with at least one mark together.
       across: Label of the horizontal axes.
       up: Label of the vertical ones.
@@ -150,7 +150,7 @@ def range_rows(
     """Least to largest as a line, the middle four fifths as a bar, the median as a mark.
 
     Args:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       titles: Headings of the columns.
       rows: Name to five positive numbers, ascending, per column.
     """
@@ -173,7 +173,7 @@ def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
     """Intervals as lines with a dot, a row per name, on one linear scale.
 
     Args:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       title: What the numbers are.
       rows: At least one. A dotted line goes down from the dot of the first, which the others are
         parts of.
@@ -253,7 +253,7 @@ def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
     """Lines over named positions, one panel each, on one shared logarithmic scale with zero.
 
     Args:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       panels: All with the same positions.
       label: Of the vertical axis.
     """
@@ -279,7 +279,7 @@ def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
     """Dots of percentages, a row per name and a column per title, on one logarithmic scale.
 
     Args:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       titles: Headings of the columns.
       rows: With one value per column each.
     """
@@ -449,7 +449,7 @@ class Panels:
         a label that looks like an attribute stays what it is.
 
         Args:
-          key: Unique on the page; prefixes every id.
+          key: Identifier, unique on the page; prefixes every id.
           label: Of the axis that all panels share; stands above them.
         """
         least = f"--panel: {_PANEL_PIXELS * self.width:.0f}px"

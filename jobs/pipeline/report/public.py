@@ -47,7 +47,7 @@ def write_public_report(
     """Write the public report as one self-contained HTML file.
 
     Args:
-      manifest: Of the release.
+      manifest: Manifest of the release.
       out: The file; replaced at once.
       intervals: What replicates say of it, if there are some.
       accuracy: What its estimates say of their errors, if there are some.
@@ -55,7 +55,7 @@ def write_public_report(
       remedy: What to do if it cannot be written; default: see to the disk.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     spending = Spending.of(manifest)
     page = Page(

@@ -73,7 +73,7 @@ class Table:
     """A table.
 
     Attributes:
-      key: Unique on the page; also the id.
+      key: Identifier, unique on the page; also the id.
       caption: What the table shows, in words.
       columns: Headings; the first column names the row.
       rows: One cell per column.

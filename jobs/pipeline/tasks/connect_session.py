@@ -401,7 +401,7 @@ def _set_properties(session: SparkSession, properties: Mapping[str, str]) -> Non
                 f"runtime.spark.{name}",
                 "cannot be set in a session of a Spark Connect server",
                 got=error_text(error),
-                remedy="leave it out, and give it where the server is started",
+                remedy="leave it out of runtime.spark, and set it when the server is started",
             ) from None
 
 

@@ -38,7 +38,7 @@ _PL94_AXES: Mapping[str, Mapping[str, int]] = {
 
 
 class InputFormat(Model):
-    """How an input of one format is stated, and what can be checked of that without its files."""
+    """Settings of an input in one format, with the checks that need no file."""
 
     endings: ClassVar[Sequence[str]] = tuple(FILE_KINDS)  # of names of files; none for any
 
@@ -47,23 +47,23 @@ class InputFormat(Model):
 
     @property
     def geocodes(self) -> GeocodeColumns:
-        """Column of the leaf geocodes, or several that make them."""
+        """Return the column of the leaf geocodes, or the columns that are joined to geocodes."""
         columns: GeocodeColumns = getattr(self, "geocode", "geocode")
         return columns
 
     def check(self, schema: Schema) -> None:
-        """Check all that is stated against the schema.
+        """Check all settings of the input against the schema.
 
         Raises:
-          ConfigError, SchemaError: Attributes, levels or a product do not fit; names all that are
-            wrong.
+          ConfigError, SchemaError: Attributes, levels or a product do not fit the schema; the
+            message names all mistakes.
         """
 
     def check_path(self) -> None:
-        """Check that the name of the input tells a file type that can be read, or is a folder's.
+        """Check that the name of the input is that of a folder, or ends in a known file type.
 
         Raises:
-          InputError: It does not.
+          InputError: The name ends in another file type.
         """
         if self.endings:
             check_suffix(self.path, self.endings)
@@ -72,7 +72,7 @@ class InputFormat(Model):
         """Check that several columns make a whole geocode of the last geolevel.
 
         Raises:
-          ConfigError: Their digits do not add up to those of the geolevel.
+          ConfigError: The digits of the columns do not sum to the length of the geocode.
         """
         got = digits_of(self.geocodes)
         if got is not None and got != digits:
@@ -272,7 +272,7 @@ def _from_map(named: Mapping[str, Mapping[str, str]], schema: Schema) -> dict[st
 
 
 def _cells_in(schema: Schema, group: Mapping[str, str], where: str) -> BoolArray:
-    """bool[n]: the cells in a group given as {attribute or recode: level}."""
+    """Return bool[n], the cells in a group given as {attribute or recode: level}."""
     return cells_in(schema, {name: [level] for name, level in group.items()}, where)
 
 
@@ -294,7 +294,7 @@ class Pl94Data(InputFormat):
         """Check that the schema is that of the product.
 
         Raises:
-          ConfigError: It has other attributes.
+          ConfigError: The schema has other attributes.
         """
         got = {attribute.name: attribute.size for attribute in schema.attributes}
         want = _PL94_AXES[self.product]

@@ -79,7 +79,7 @@ class ProductPrivacyConfig(BudgetConfig):
         """Return the path of the allocation file.
 
         Raises:
-          ConfigError: None is named.
+          ConfigError: The product names no allocation file.
         """
         if self.allocation is None:
             raise ConfigError("privacy.allocation", "is required")
@@ -310,7 +310,7 @@ class ProductConfig(Model):
         """Return the confidential input.
 
         Raises:
-          ConfigError: This is the configuration of a release, which has none.
+          ConfigError: The configuration is that of a release, which has no confidential input.
         """
         if isinstance(self.data, WithheldData):
             raise ConfigError(

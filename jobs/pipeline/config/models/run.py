@@ -137,7 +137,7 @@ class SpineConfig(Model):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that are read, each once."""
+        """Return the columns of the file of entities that the design reads, each once."""
         by = () if self.split is None else (self.split.by,)
         return tuple(dict.fromkeys((*self.align_with, *by)))
 
@@ -187,7 +187,7 @@ class GeographyConfig(Model):
 
     @property
     def source(self) -> Literal["public list", "data"]:
-        """Where the list of geounits comes from, as manifests call it."""
+        """Return the source of the list of geounits, in the words of manifests."""
         return "data" if self.geounits is None else "public list"
 
 
@@ -250,7 +250,7 @@ class OutputConfig(Model):
 
     @property
     def roots(self) -> Roots:
-        """Where everything of the run lies."""
+        """Return the run folder and the confidential folder of the run."""
         return Roots.of(self.directory, self.confidential)
 
 
@@ -384,5 +384,5 @@ class RunConfig(Model):
 
 
 def model_fields(model: type[BaseModel]) -> dict[str, Any]:
-    """Fields of a model by the key used in YAML."""
+    """Return the fields of a model by their keys in YAML."""
     return {field.alias or name: field for name, field in model.model_fields.items()}

@@ -81,12 +81,13 @@ class ExactAnswers(Model):
 
 @dataclass(frozen=True)
 class Setting:
-    """What invariants are stated about.
+    """Schema, geolevels and other products to which invariants refer.
 
     Attributes:
       schema: Attributes and cells.
       spine: Geolevels, root first.
-      exact: Gives the exact query of a product, by the names of product, query and geolevel.
+      exact: Returns an exact query of another product, given the names of product, query and
+        geolevel.
     """
 
     schema: Schema
@@ -94,10 +95,10 @@ class Setting:
     exact: Callable[[str, str, str], Query]
 
     def down_to(self, geolevel: str) -> tuple[str, ...]:
-        """Geolevels from the root to one.
+        """Return the geolevels from the root to a geolevel, inclusive.
 
         Raises:
-          SchemaError: It is unknown.
+          SchemaError: The geolevel is unknown.
         """
         if geolevel not in self.spine:
             raise SchemaError("geolevel", "is unknown", got=geolevel, want=list(self.spine))
@@ -109,8 +110,8 @@ class KindConfig(Model):
 
     Attributes:
       key: The key that only this kind has.
-      limit: What it becomes.
-      is_rehearsed: Whether invented persons keep it.
+      limit: Class of the constraint that `build` makes.
+      is_rehearsed: Whether synthetic persons satisfy the invariant.
     """
 
     key: ClassVar[str]
@@ -131,7 +132,7 @@ class KindConfig(Model):
 
     @property
     def stated_at(self) -> str:
-        """Its geolevel; empty if it holds at every one."""
+        """Return the geolevel of the invariant; empty if it holds at every geolevel."""
         return str(getattr(self, "geolevel", ""))
 
     @property
@@ -154,10 +155,11 @@ class KindConfig(Model):
 
     @abstractmethod
     def build(self, setting: Setting) -> list[Constraint]:
-        """Say what it means for counts.
+        """Build the constraints on counts that the invariant states.
 
         Raises:
-          SchemaError, ConfigError: It does not fit the schema, the spine or another product.
+          SchemaError, ConfigError: The invariant does not fit the schema, the spine or another
+            product.
         """
 
 
@@ -166,7 +168,7 @@ class CountedConfig(KindConfig):
 
     @property
     def is_rehearsed(self) -> bool:
-        """No: counts of places say nothing of invented persons."""
+        """Return False: synthetic persons are made without regard to public counts."""
         return False
 
     @model_validator(mode="after")

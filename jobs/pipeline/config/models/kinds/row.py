@@ -70,5 +70,5 @@ class RowConfig(KindConfig):
 
 
 def coefficients_of(parts: list[RowPart], schema: Schema, where: str) -> IntArray:
-    """int64[n]: coefficient of each cell in a sum; errors as of `weighted_cells`."""
+    """Return int64[n], the coefficient of each cell; raises errors of `weighted_cells`."""
     return weighted_cells(schema, [(part.coefficient, part.cells) for part in parts], where)
