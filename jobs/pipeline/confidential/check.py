@@ -157,8 +157,8 @@ def _checker(
                 "its invariants contradict each other",
                 got=" and ".join(conflict),
                 want="counts of persons that keep all of them",
-                remedy="correct the table of one of these invariants, or leave one out of the run
-                file",
+                remedy="correct the table of one of these invariants, or remove one from the run "
+                "file",
             )
         name = next(limit.title for limit, mask in zip(limits, broken, strict=True) if mask[first])
         raise InputError(

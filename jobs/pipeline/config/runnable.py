@@ -302,9 +302,8 @@ def _refuse_geolevel(plan: Plan, level: int) -> None:
             "planned or of strata",
             got=f"{cells} cells",
             want=f"at most {MOST_CELLS_IN_MATRICES}",
-            remedy="leave the named setting out of the run file, or plan with hdmm on plain counts,
-            "
-                        "whose queries are partitions",
+            remedy="remove the named setting from the run file, or plan with hdmm on plain counts, "
+            "whose queries are partitions",
         )
     if cells > MOST_CELLS_IN_MATRICES:
         _refuse_many_groups(where, [*targets, *exact])
@@ -375,7 +374,7 @@ def _refuse_crossing(
             f"{what} form matrices over cells",
             got=f"{cells} cells{names}",
             want=f"at most {MOST_CELLS_OF_PARTITIONS}",
-            remedy="leave the rows out of `invariants`, or solve in one pass with method nnls",
+            remedy="remove the named rows or passes, or solve in one pass with method nnls",
         )
 
 

@@ -103,7 +103,12 @@ class _Loader(yaml.SafeLoader):
         self.values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
-        """Compose a value and its nested values; PyYAML calls this per value, the top without parent."""
+        """Compose one value with its nested values; PyYAML calls this for every value.
+
+        Args:
+          parent: Node that contains the value; None for the whole document.
+          index: Key or position of the value in the parent.
+        """
         self.depth += 1
         self.values += 1
         what = None

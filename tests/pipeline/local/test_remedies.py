@@ -1100,15 +1100,15 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/answers.py", "go on with the version that drew them"):
         NotTried("needs an older version"),
     ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
-    ("jobs/pipeline/config/runnable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
+    ("jobs/pipeline/config/runnable.py", "remove the named rows or passes, or solve in one pass with method nnls"): LARGE,
     ("jobs/pipeline/config/mistakes.py", "name a geolevel of the spine; only output.tables, das tables, das "
      "estimate, das areas and das explore know those off it"): TriedIn(
         "tests/pipeline/local/test_spines.py::"
         "test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be"),
     ("jobs/pipeline/folder/draws.py", "go on there"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
-    ("jobs/pipeline/config/runnable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
-     "are partitions"): LARGE,
+    ("jobs/pipeline/config/runnable.py", "remove the named setting from the run file, or plan with hdmm on "
+     "plain counts, whose queries are partitions"): LARGE,
     ("jobs/pipeline/config/runnable.py", "name the query in privacy.on_demand_queries, and for the root name "
      "coarser queries in privacy.root_support_passes, which limit where it is drawn"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
@@ -1193,7 +1193,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/confidential/read/pl94.py", "unpack it and give the folder"): NotTried("the standard library writes "
      "no encrypted archive; folders are read in tests/unit/jobs/pipeline/confidential/read/test_pl94.py"),
     ("jobs/pipeline/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
-    ("jobs/pipeline/confidential/check.py", "correct the table one of them comes from, or leave one out"):
+    ("jobs/pipeline/confidential/check.py", "correct the table of one of these invariants, or remove one from the "
+     "run file"):
         invariants_that_contradict_each_other,
     ("jobs/pipeline/confidential/check.py", "bind the run to the release of these data"):
         TriedIn(f"{_BOUND}::test_a_release_of_other_persons_is_refused"),
@@ -1369,8 +1370,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/tasks/session.py", "read the logs of the cluster and of its executors: they die as they start where "
      "Java or Python is not found, or where they do not reach the driver"):
         NotTried("needs executors that die ten times as they start"),
-    ("jobs/pipeline/config/files.py", "leave output.confidential out for OUT/confidential, or name a folder "
-     "elsewhere"): TriedIn(f"{_ROOTS}::test_roots_in_each_other_are_refused"),
+    ("jobs/pipeline/config/files.py", "leave output.confidential out of the run file, which means "
+     "OUT/confidential, or name a folder outside of OUT"): TriedIn(f"{_ROOTS}::test_roots_in_each_other_are_refused"),
     ("jobs/pipeline/config/files.py", "keep it elsewhere: what lies there is published, or removed with the "
      "run"): TriedIn(f"{_ROOTS}::test_what_a_run_file_names_lies_in_neither_root"),
     ("jobs/pipeline/folder/roots.py", "name another one by output.confidential, or by --confidential"): TriedIn(
@@ -1417,7 +1418,7 @@ ENTRIES: dict[Key, Entry] = {
      "or as localhost on its own machine (docs/cluster.md); or accept the risk by "
      "`runtime.allow_open_cluster: true`, which the release then states"): TriedIn(
         f"{_CONNECT}::test_a_server_that_lets_in_everybody_is_refused_unless_the_run_file_accepts_it"),
-    ("jobs/pipeline/tasks/connect_session.py", "leave it out, and give it where the server is started"): TriedIn(
+    ("jobs/pipeline/tasks/connect_session.py", "leave it out of runtime.spark, and set it when the server is started"): TriedIn(
         f"{_CONNECT}::test_properties_of_a_session_are_set_and_others_refused"),
     ("jobs/pipeline/tasks/connect_session.py", "give its Python those of requirements/run.txt (docs/cluster.md)"): MACHINE,
     ("jobs/pipeline/tasks/connect_session.py", "install this version there, or none, and start the server again"): MACHINE,
@@ -1492,7 +1493,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/unit/das/privacy/test_target_oracle.py::"
         "test_it_refuses_noise_whose_cost_is_not_inverse_to_its_parameter"
     ),
-    ("jobs/pipeline/config/resolve.py", "leave epsilon_from out"): TriedIn(
+    ("jobs/pipeline/config/resolve.py", "leave `epsilon_from` out of the run file"): TriedIn(
         "tests/pipeline/local/test_accounting.py::test_what_a_target_cannot_be_is_refused"
     ),
     ("das/mechanisms/conditional.py", "keep the total too"): TriedIn(

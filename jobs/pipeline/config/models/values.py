@@ -182,5 +182,5 @@ def names_of(geocode: GeocodeColumns) -> tuple[str, ...]:
 
 
 def digits_of(geocode: GeocodeColumns) -> int | None:
-    """Return the length of a geocode joined from columns; None for one column (no length stated)."""
+    """Return the stated length of a geocode of several columns; None for a single column."""
     return None if isinstance(geocode, str) else sum(part.digits for part in geocode)
