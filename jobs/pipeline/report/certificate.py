@@ -40,13 +40,13 @@ _PLAIN_ODDS = 1_000_000  # larger ones are powers of ten
 
 @dataclass(frozen=True)
 class Verified:
-    """What `das verify` found.
+    """Result of `das verify`.
 
     Attributes:
       manifest: SHA-256 of the manifest.
-      when: When it was checked.
-      checked: How much of what: datasets, families, exact answers, geounits with limits. What is
-        no number is left out.
+      when: Time of the check.
+      checked: Number of checked items by kind: datasets, families, exact answers, geounits with
+        limits. Values that are not integers are not shown.
     """
 
     manifest: str
@@ -55,7 +55,7 @@ class Verified:
 
 
 def one_of(records: str) -> str:
-    """Return the singular of what a product counts.
+    """Return the singular of the name of records.
 
     >>> one_of("families"), one_of("people"), one_of("households")
     ('family', 'person', 'household')
@@ -70,7 +70,7 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
 
     Args:
       manifest: Manifest of the release.
-      verified: What was found when the release was verified.
+      verified: Result of verifying the release.
       out: The file; replaced at once.
 
     Raises:
@@ -118,9 +118,9 @@ def write_page(
 
     Args:
       manifest: Manifest of the release.
-      records: What is counted, such as persons.
-      context: What only releases of its kind say, for the template.
-      verified: What was found when the release was verified.
+      records: Name of the records, such as persons.
+      context: Variables of the template that only this kind of release has.
+      verified: Result of verifying the release.
       out: The file; replaced at once.
 
     Raises:
@@ -219,11 +219,11 @@ def loss_of(guarantee: Guarantee) -> Loss:
 
 
 def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Table:
-    """For each kind of change: what it costs, as odds, and how often a guess can be right.
+    """Tabulate, for each kind of change, the privacy loss as odds and the share of right guesses.
 
     Args:
       manifest: Manifest of the release.
-      changes: The rows of one product.
+      changes: Rows on the changes of a record of one product.
     """
     whole, rows = whole_of(manifest), []
     for what, loss, advantages in _with_whole(manifest, changes, whole):
@@ -250,7 +250,7 @@ def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Ta
 
 
 def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
-    """Return a row on what can be learned; advantages are known for whole records only."""
+    """Return the row of a statement; `advantages` are empty unless it is about whole records."""
     what = CHANGES[one.change].format(words(one.name))
     if one.change is Change.RECORD:
         what = "anything, the place included"
@@ -262,7 +262,7 @@ def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
 
 
 def _levels_table(spending: Spending) -> Table:
-    """Shares of geolevels, where queries are too many for a sheet."""
+    """Tabulate shares of geolevels, if the queries are too many for one sheet."""
     shares: dict[str, float] = {}
     for row in spending.rows:
         if row.chain_end == row.geolevel:
@@ -276,7 +276,7 @@ def _levels_table(spending: Spending) -> Table:
 
 
 def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, str, bool]]:
-    """(what, value, whether it is code) of all that says which release this is."""
+    """List (label, value, whether it is code) of the facts that identify the release."""
     software = manifest.software
     ledger = next((file.sha256 for file in manifest.files if file.path == "ledger.jsonl"), None)
     checked = ", ".join(

@@ -290,7 +290,7 @@ class RuntimeConfig(Model):
         if off:
             raise ValueError(
                 f"spark.{off[0]}: turned off, which opens the session to others on its machines "
-                "or network; remove the key, or accept the risk by `allow_open_cluster: true`, which "
+                "or network; remove it, or accept the risk by `allow_open_cluster: true`, which "
                 "the release then states"
             )
         return self
