@@ -55,6 +55,11 @@ class Job:
     ) -> AbstractContextManager[Line]:
         """Show progress of a stage or a part of it, and record its time and memory.
 
+        Args:
+          name: Name of the stage.
+          what: Name of the part of the stage.
+          geolevel: Geolevel of the part; None if it has none.
+
         Raises:
           OutputError: Another driver has taken over the run folder.
         """

@@ -156,7 +156,7 @@ def _limited(neighborhood: Neighborhood, in_words: str) -> Limited:
 
 
 def relation_words(neighbors: Neighbors, limited: Neighborhood) -> str:
-    """Describe how the invariants limit the epsilon of a run; empty if they do not.
+    """Describe how the invariants limit the epsilon of a run; empty if they limit nothing.
 
     Args:
       neighbors: Neighboring relation of the run.

@@ -90,7 +90,7 @@ class Agreement:
     groups: IntArray
 
     def sums(self, answers: IntArray) -> IntArray:
-        """Return int64[G, e], the sums of int64[G, m] answers of the query."""
+        """Return int64[G, e], the e sums in each of G geounits, from int64[G, m] query answers."""
         out = np.zeros((len(answers), int(self.groups.max()) + 1), np.int64)
         np.add.at(out.T, self.groups, answers.T)
         return out
@@ -217,7 +217,7 @@ def _refuse_other_release(
 
 
 def _cells(plan: Plan, geolevel: str, limits: Sequence[Constraint]) -> IntArray:
-    """Return int64[k], one cell of each group of cells that no statement distinguishes."""
+    """Return int64[k], one cell of each of k groups of cells that no invariant distinguishes."""
     queries = [query for limit in limits for query in limit.queries]
     queries += [invariant.query for invariant in invariants_at(plan.invariants, geolevel)]
     levels = plan.limits.representative_levels(plan.schema, queries, most=1)

@@ -49,7 +49,15 @@ def _level(
     kind: BudgetKind,
     frozen: Mapping[str, tuple[QueryShare, ...]],
 ) -> LevelStrategy:
-    """Return the queries and shares of a geolevel, for all records or for one stratum."""
+    """Return the queries and shares of a geolevel.
+
+    Args:
+      schema: The schema.
+      group: The stratum whose records are measured; None for all records.
+      named_level: Name of the geolevel, and its section of the allocation file.
+      kind: Privacy definition and neighbors of the budget.
+      frozen: Queries and shares that an earlier start planned, by part.
+    """
     name, level = named_level
     known = frozen.get(_part(name, group)) if level.workload is not None else None
     if known is not None:

@@ -262,7 +262,14 @@ def _keys(location: Sequence[int | str]) -> list[str]:
 def _config_error(
     path: Place, error: ValidationError, renames: Kind | None, document: Mapping[Any, Any]
 ) -> ConfigError:
-    """Return an error that quotes the first wrong keys, as the file spells them, and values."""
+    """Return an error that quotes the first wrong keys of a file, and their values.
+
+    Args:
+      path: The file.
+      error: Errors of validation.
+      renames: Kind of a file whose keys were renamed; None if the file has only current keys.
+      document: Content of the file.
+    """
     problems = []
     is_older = renames is not None and is_former(renames, document)
     for item in error.errors()[:_MOST_PROBLEMS]:

@@ -126,7 +126,13 @@ def _replace(path: Path, text: str, before: object, meaning: Callable[[Path], ob
 
 
 def _changes(path: Path, kind: Kind, text: str, root: yaml.Node | None) -> Iterator[Change]:
-    """Yield the changes to the text of a file, in the order of the file; none if it is empty.
+    """Yield the changes to the text of a file, in the order of the file.
+
+    Args:
+      path: The file, for errors.
+      kind: Kind of the file.
+      text: Text of the file.
+      root: The document in the text; None for an empty file, which has no changes.
 
     Raises:
       ConfigError: An alias makes one text stand for two keys with different new names, or a key is

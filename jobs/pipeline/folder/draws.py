@@ -293,7 +293,8 @@ def note_account_line(folder: Place, account: Place) -> None:
     """Record the number and digest of the last line of an account in a run folder.
 
     Raises:
-      LedgerError, OutputError: One of the two journals is altered, or cannot be written.
+      LedgerError, OutputError: The account or the journal of the folder is altered, or cannot be
+        written.
     """
     digests = line_digests(account)
     last = {"account_lines": len(digests), "account_sha256": digests[-1]}

@@ -186,7 +186,12 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
 
 
 def _other_joined(wanted: JoinedConfig | None, joined: Mapping[Place, str]) -> list[Place]:
-    """List joined microdata that are not requested, or have other settings."""
+    """List joined microdata that are not requested, or have other settings.
+
+    Args:
+      wanted: Settings of the requested joined microdata; None if none are requested.
+      joined: Folder of each joined dataset -> its file format.
+    """
     if wanted is None:
         return [*joined]
     settings = joined_settings(wanted)

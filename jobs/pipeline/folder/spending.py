@@ -220,7 +220,8 @@ def refuse_lost(spendings: Sequence[Spending]) -> None:
     """Refuse to continue if paid noisy answers or the ledger are missing or changed.
 
     Raises:
-      LedgerError: They are lost; nothing may be measured again under this grant.
+      LedgerError: Noisy answers or the ledger are lost, and nothing may be measured again under
+        this grant.
     """
     for spending in spendings:
         refuse_lost_ledger(spending)

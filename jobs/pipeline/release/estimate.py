@@ -421,13 +421,13 @@ class AreaEstimator:
 
     @cache  # noqa: B019
     def _bounds(self, level: int) -> IntArray:
-        """Return int64[U + 1], the first child of each geounit above, and the end."""
+        """Return int64[U + 1], the first child of each of U parents, and the number of children."""
         rows = self.geounits(level)
         return np.append(rows.starts, len(rows.codes))
 
     @cached_property
     def _leaf_codes(self) -> Geocodes:
-        """Return bytes[G], the geocodes of all leaves."""
+        """Return bytes[G], the sorted geocodes of the G leaves within the prefixes of `within`."""
         return self.geounits(self.estimator.leaf).codes.astype(np.bytes_)
 
     @cache  # noqa: B019

@@ -283,7 +283,7 @@ class LevelSolving:
 
     @classmethod
     def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
-        """Prepare a geolevel of a plan."""
+        """Prepare a geolevel of a plan; `priors` is None without empirical Bayes."""
         template = NodeTemplate.of(plan, plan.levels[level])
         questions = questions_of(plan, plan.levels[level])
         return cls(plan, template, node_settings(plan), priors, questions)

@@ -592,7 +592,16 @@ def _verify_range(
 
 
 def _positions(names: ObjectArray, geocodes: ObjectArray, where: str) -> IntArray:
-    """Return int64[r], the position of the leaf of each row."""
+    """Return int64[r], for each of r rows of microdata the index of its leaf in `names`.
+
+    Args:
+      names: Geocodes of the leaves.
+      geocodes: Geocode of each row.
+      where: Subject of the error.
+
+    Raises:
+      VerificationError: A row has a geocode of no leaf.
+    """
     order = np.argsort(names.astype(np.str_), kind="stable")
     known = names[order].astype(np.str_)
     wanted = geocodes.astype(np.str_)
@@ -606,7 +615,13 @@ def _positions(names: ObjectArray, geocodes: ObjectArray, where: str) -> IntArra
 
 
 def _cells(schema: Schema, table: pa.Table, columns: Sequence[str]) -> IntArray:
-    """Return int64[r], the cell of every row; -1 if a label is missing or unknown."""
+    """Return int64[r], the cell of each of r rows; -1 if a label is missing or unknown.
+
+    Args:
+      schema: Schema of the cells.
+      table: The rows.
+      columns: Names of the columns with the attributes, in the order of the schema.
+    """
     codes, unknown = {}, np.zeros(table.num_rows, np.bool_)
     for attribute, name in zip(schema.attributes, columns, strict=True):
         labels = pa.array([*attribute.levels, *map(without_formula, attribute.levels)])

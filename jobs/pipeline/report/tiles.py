@@ -39,7 +39,7 @@ def banners(manifest: ReleaseManifest) -> list[Banner]:
 
 
 def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
-    """Return the tiles on the number of records, their privacy cost and the expected errors."""
+    """Return tiles on records, privacy loss and expected errors; no errors without estimates."""
     levels, exact = manifest.levels, len(manifest.invariants)
     tile = accuracy_tile(manifest, accuracy) if accuracy else None
     return [
@@ -118,7 +118,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def origin(manifest: ReleaseManifest, solution: str | None) -> list[tuple[str, str]]:
-    """Return date, software and configuration of a release, after the name of its solution."""
+    """Return solution, date, software and configuration of a release; no solution if None."""
     software = manifest.software
     return [
         *([("Solution", solution)] if solution else []),

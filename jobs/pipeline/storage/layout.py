@@ -212,7 +212,7 @@ class ReleaseLayout:
 
     @property
     def written_later(self) -> set[Place]:
-        """Files that the manifest cannot name: itself, and what is made of it later."""
+        """Return the files that the manifest cannot name: itself, and files made from it later."""
         of_product = {self.report, IntervalLayout.of(self).document} if self.is_product else set()
         return {self.manifest, self.notice, *of_product}
 
@@ -319,7 +319,13 @@ def release_folder(out: Place, solution: str | None = None) -> Place:
 def confidential_layout(
     roots: Roots, solution: str | None = None, folder: str = ""
 ) -> ConfidentialLayout:
-    """Return the confidential layout of a run, or of a product by its folder in the release."""
+    """Return the confidential layout of a run or of one of its products.
+
+    Args:
+      roots: Roots of the run.
+      solution: Name of a solution; None for the release.
+      folder: Folder of the product in the release; empty for the layout of the run.
+    """
     return ConfidentialLayout(roots.confidential / folder, solution)
 
 

@@ -62,7 +62,7 @@ class Server:
 
 
 def is_connect_wanted(master: str | None) -> bool:
-    """Return whether tasks run on a Connect server, already in use or named."""
+    """Return whether tasks run on a Connect server, named by `master` or already in use."""
     return _active_session() is not None or _url(master) is not None
 
 
@@ -111,7 +111,7 @@ def connect_session(
 
 
 def _url(master: str | None) -> str | None:
-    """Return the server that a run file or the command line names, else the environment."""
+    """Return the URL of the server: `master`, or if it is None the URL of the environment."""
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = os.environ.get(REMOTE_VARIABLE)
     return master if master is not None and is_remote(master) else None

@@ -290,7 +290,7 @@ def _live(
 
 
 def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
-    """Format rate and remaining time; "" before they are known.
+    """Format rate and remaining time; "" while they are None, before the first task has finished.
 
     >>> speed_text(123.4, 90.0)
     ', 123/s, 1:30 left'

@@ -193,7 +193,7 @@ class Step:
             self._watch(self)
 
     def _waiting(self) -> list[int]:
-        """List started tasks without a report in order; the first one is running."""
+        """List the numbers of started tasks without a report, ascending; the first task is running."""
         return [index for index in range(len(self._since)) if index not in self.reports]
 
     def stragglers(self) -> list[Straggler]:
@@ -240,5 +240,5 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def current_watch() -> Watch | None:
-    """Return the watch of the current context; None without one."""
+    """Return the watch of the current context; None if there is no watch."""
     return _WATCH.get()
