@@ -84,7 +84,7 @@ class Known:
     exact: Sequence[Query]
 
     def noise(self, joint: Query) -> float | None:
-        """Return the expected RMSE of an answer of an equivalent measured query; None if none is."""
+        """Return the expected RMSE of an answer of an equivalent measured query, if any."""
         same = (n for q, n in self.noisy if is_refinement(q, joint) and is_refinement(joint, q))
         return next(same, None)
 

@@ -144,8 +144,8 @@ def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings
 
     Args:
       node: The family.
-      nearest: int64[k], the nearest feasible counts of the parent. They prove that a solution exists, and show
-        which empty cells of the parent it needs.
+      nearest: int64[k], the nearest feasible counts of the parent. They prove that a solution
+        exists, and show which empty cells of the parent it needs.
       settings: Solver settings.
     """
     before, rules = node.before, node.kept

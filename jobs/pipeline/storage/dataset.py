@@ -363,7 +363,7 @@ class PartSink:
             self.opened = path
 
     def note(self, table: pa.Table, key: str | None) -> None:
-        """Count written rows, and update the range of the sort column `key`; None for unsorted rows."""
+        """Count written rows, and update the range of the sort column `key` if rows are sorted."""
         if key is not None and table.num_rows:
             codes = table.column(key)
             self._low = self._low if self._rows else codes[0].as_py()

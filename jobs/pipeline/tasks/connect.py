@@ -170,7 +170,7 @@ class _Shown:
     def __call__(
         self, stages: Iterable[Any] | None = None, inflight_tasks: int = 0, **_: object
     ) -> None:
-        """Add the task counts of the server, as a progress handler of PySpark; no counts if None."""
+        """Add the task counts of the server; PySpark calls this as its progress handler."""
         done = sum(stage.num_completed_tasks for stage in stages or ())
         self._finished = max(self._finished, self._before + done)
         self._started = max(self._started, self._finished + inflight_tasks)

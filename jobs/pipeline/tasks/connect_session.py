@@ -111,7 +111,11 @@ def connect_session(
 
 
 def _url(master: str | None) -> str | None:
-    """Return the URL of the server: `master`, or if it is None the URL of the environment."""
+    """Return the URL of the Connect server; None if tasks run without such a server.
+
+    Args:
+      master: Spark master of the run file or the command line; None uses SPARK_REMOTE.
+    """
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = os.environ.get(REMOTE_VARIABLE)
     return master if master is not None and is_remote(master) else None

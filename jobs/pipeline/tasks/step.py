@@ -193,7 +193,7 @@ class Step:
             self._watch(self)
 
     def _waiting(self) -> list[int]:
-        """List the numbers of started tasks without a report, ascending; the first task is running."""
+        """List started tasks without a report by task number; the first of them is running."""
         return [index for index in range(len(self._since)) if index not in self.reports]
 
     def stragglers(self) -> list[Straggler]:

@@ -95,7 +95,7 @@ class ObjectStoreFiles(Store):
             obstore.put(self._store, name, handle)
 
     def rename(self, name: str, other: str) -> None:
-        """Implement `Store.rename`: the store copies; too large objects go through the local disk."""
+        """Implement `Store.rename`: the store copies; large objects go through the local disk."""
         with _as_os_error(self._root):
             try:
                 size = obstore.head(self._store, name)["size"]
