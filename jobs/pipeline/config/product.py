@@ -62,7 +62,7 @@ class Grouping:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """What a run makes of one kind of records: persons, or housing units and facilities.
+    """A product of a run: one kind of records, such as persons or housing units and facilities.
 
     Attributes:
       name: Name of the product in the run file; it is also the name of its records.
@@ -260,9 +260,9 @@ def _partitions(schema: Schema, texts: Sequence[str], key: str) -> dict[str, Que
 # --- tables ---------------------------------------------------------------------------------------
 
 FORMAT = 2
-"""Of datasets of tables; those of format 1, of older versions, say none."""
+"""Format of datasets of tables; older versions wrote format 1, without stating it."""
 H1 = "h1"
-"""What files of table H1 are called."""
+"""Name of the files of table H1."""
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # by Windows
 _LONGEST = 80
 _WORDS = ((r" where ", "-where-"), (r" \* ", "-by-"), (r"=", "-is-"), (r"[^\w.+-]+", "-"))

@@ -1,4 +1,4 @@
-"""What keeps strangers out of a Spark session, and how a session is seen to lack it.
+"""Properties that protect a Spark session from other users, and checks that they are on.
 
 A session listens on ports: its driver, its block manager, and on a cluster all its executors. Who
 connects there without a password could fetch what tasks carry, or run code as the session's user.

@@ -1,4 +1,4 @@
-"""How accurate the released tables are, as the standard errors of estimates say. Public."""
+"""Accuracy of the released tables, from the standard errors of estimates. Public."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def write_explore_page(
 
 
 Block = list[int]
-"""Where a block stands among the characters of all: first, how many."""
+"""Position of a block in the text of all blocks: first character, number of characters."""
 
 
 @dataclass(frozen=True)

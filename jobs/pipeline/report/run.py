@@ -1,4 +1,4 @@
-"""How counts were solved, what a run ran on and, in internal reports alone, what it cost."""
+"""Sections on solving, on the machine of a run and, in internal reports only, on its costs."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from jobs.pipeline.report import text
 
 Show = Callable[[float], str]
-"""How numbers are written."""
+"""Function that formats a number."""
 
 EMPTY = "\N{EN DASH}"  # a cell without a value
 FILTER_FROM = 9  # rows from which a table gets a filter box

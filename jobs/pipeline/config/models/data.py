@@ -85,10 +85,10 @@ class InputFormat(Model):
 
 
 class RecordColumn(Model):
-    """How one attribute is read from person records."""
+    """Column of person records with one attribute, and its codes."""
 
     column: Text
-    """Column of the file."""
+    """Name of the column in the file."""
 
     codes: dict[Text, Text] | None = None
     """Legal value in the file to level label. Default: the labels themselves."""
@@ -106,7 +106,7 @@ class RecordsData(InputFormat):
     geocode: GeocodeColumns = "geocode"
 
     columns: dict[Text, RecordColumn | Text]
-    """Attribute to its column, or to {column, codes}."""
+    """For each attribute its column, or {column, codes}."""
 
     delimiter: Delimiter = ","
 
@@ -174,12 +174,12 @@ class BlockTableData(InputFormat):
     "v{votingage}h{hispanic}r{cenrace:02d}". Give this or `columns`."""
 
     columns: dict[Text, dict[Text, Text]] | None = None
-    """Column to {attribute: level}, all attributes named. Several columns may add to one cell. Give
-    this or `pattern`."""
+    """For each column {attribute: level}, with all attributes. Several columns can add to one cell.
+    Give this or `pattern`."""
 
     checks: dict[Text, dict[Text, Text]] = Field(default={})
-    """Column that must equal the sum of a group of cells: column to {attribute or recode: level};
-    an empty map means all cells."""
+    """Columns that must equal the sum of a group of cells: column to {attribute or recode: level}.
+    An empty map means all cells."""
 
     delimiter: Delimiter = ","
 
@@ -316,7 +316,7 @@ class HistogramsData(InputFormat):
 
 
 class NmfData(InputFormat):
-    """Noisy measurement files of the Census Bureau: noisy answers that were made elsewhere."""
+    """Noisy measurement files of the Census Bureau: imported noisy answers."""
 
     endings: ClassVar[Sequence[str]] = ()
 
@@ -326,12 +326,12 @@ class NmfData(InputFormat):
     that names it."""
 
     chains: Literal["first", "last"] = "last"
-    """With whose queries and shares a chain of only children was measured: those of its first
-    geolevel, as runs of this system do, or of its last, as the Bureau's do."""
+    """End of a chain of only children whose queries and shares were measured: the first geolevel,
+    as in runs of this system, or the last, as in those of the Bureau."""
 
 
 class WithheldData(Model):
-    """No input: in the configuration of a release, whose data stay where they are."""
+    """No input: used in the configuration of a release, which does not contain the data."""
 
     input_format: Literal["withheld"]
 

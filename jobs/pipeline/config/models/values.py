@@ -36,7 +36,7 @@ def _exact(value: object) -> Fraction:
 
 
 def _text(value: object) -> object:
-    """YAML reads an unquoted 12 or yes as a number or a bool; codes are always text."""
+    """Return a code as text; YAML reads an unquoted 12 as an integer, and yes as a bool."""
     if isinstance(value, bool | float):
         raise ValueError(f"must be text; put quotes around it; got {value!r}")
     if isinstance(value, str):
@@ -53,7 +53,7 @@ def _listed(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    """YAML reads yes as a bool, which Python counts as 1."""
+    """Return a whole number; refuse booleans, since YAML reads yes as one and Python as 1."""
     if isinstance(value, bool | float):
         raise ValueError(f"must be a whole number; got {value!r}")
     return value
@@ -155,7 +155,7 @@ class GeocodePart(Model):
     """Column of the file."""
 
     digits: Whole = Field(ge=1, le=100)
-    """How many characters of the geocode it holds."""
+    """Number of characters of the geocode that the column holds."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""What a kind of invariants says of itself in a run file, and the public counts it may name.
+"""Base classes of invariants in a run file, and the public counts that they can name.
 
 A further kind is a model, in a module here, and a line in `registry`; what it means for counts is a
 subclass of `invariants.constraint.Constraint`. Nothing else asks which kind an invariant has.
@@ -32,7 +32,7 @@ class PublicTable(Model):
     """Column with the geocode."""
 
     columns: dict[Text, Text]
-    """What is counted, such as a type or an answer of a query, to its column."""
+    """For each counted type or answer of a query, its column."""
 
     delimiter: Delimiter = ","
 
@@ -40,24 +40,24 @@ class PublicTable(Model):
 
 
 class ReleasedCounts(Model):
-    """Counts that were released before, protected: the counts of this run are to add up to them."""
+    """Protected counts of an earlier release to which the counts of this run must sum."""
 
     path: StoredPath | None = None
     """Folder of a finished release of the same geounits. Give this or `table`."""
 
     product: Text | None = None
-    """Product of that release. Default: its last."""
+    """Product of the earlier release. Default: its last product."""
 
     query: Text | None = None
-    """Query on the schema of that release, such as detailed; its answers are those of the
-    invariant. Default: the query as it stands here."""
+    """Query on the schema of the earlier release, such as detailed; its answers fix the answers of
+    the invariant. Default: the query of the invariant."""
 
     answers: dict[Text, Text] | None = None
-    """Answer of the query here to the answer there. Default: those with the same labels, all of
-    them."""
+    """For each answer of the query here, the answer of the query in the release. Default: equal
+    labels; all labels must then match."""
 
     table: PublicTable | None = None
-    """Public table of such counts: a column per answer; geounits that are not in it have none. Give
+    """Public table with such counts, one column per answer. Geounits without a row have 0. Give
     this or `path`."""
 
     @model_validator(mode="after")
@@ -70,13 +70,13 @@ class ReleasedCounts(Model):
 
 
 class ExactAnswers(Model):
-    """What another product of the run publishes exactly."""
+    """Exact answers that another product of the run publishes."""
 
     product: Text
-    """Name of the product; it comes before this one."""
+    """Name of the other product, which must come earlier in the run file."""
 
     query: Text
-    """Its exact query; its levels are types of this product."""
+    """Exact query of the other product. Its answers are the types of this product."""
 
 
 @dataclass(frozen=True)
