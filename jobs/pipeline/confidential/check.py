@@ -198,7 +198,7 @@ def _refuse_other_release(
                 f"{level.name} {codes[int(np.argmax(differ))]}",
                 "the confidential data contradict the earlier release that the run is bound to",
                 got=agreement.name,
-                want="the people that the release is of",
+                want="the data from which that release was made",
                 remedy="bind the run to the release of these data",
             )
     quarters = plan.limits.quarters

@@ -272,7 +272,7 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
     if ties.geolevel != plan.leaf.name:
         raise ConfigError(
             f"joined {product.name}",
-            "are put into the units of their leaf geounit",
+            "need constraints at the last geolevel, where records are put into units",
             got=f"constraints at {ties.geolevel}",
             want=plan.leaf.name,
         )

@@ -56,7 +56,7 @@ def load_run(
       output: Replaces `output.directory`.
       confidential: Replaces `output.confidential`.
       master: Replaces `runtime.master`.
-      solution: Name of a solution beside the release.
+      solution: Name of a further solution; None for the release itself.
       groups: Queries that replace `evaluate.groups` of each product whose schema knows any of them.
 
     Raises:

@@ -60,7 +60,7 @@ class RunFile:
       path: Path of the file.
       config: Content of the file, with absolute paths.
       named: Schemas and allocations of the products.
-      digest: Digest of what it measures.
+      digest: Digest of the settings that determine the measurements.
       not_for_release: Whether the noise follows from a public seed.
       measured: Layout of the release that the measurements belong to.
       release: Layout of this release, or of a further solution of the same measurements.

@@ -206,8 +206,8 @@ def _check_covariate(config: SolveConfig, plan: Plan) -> None:
         if geolevel in config.empirical_bayes or geolevel in config.l2_passes:
             raise ConfigError(
                 "geolevels",
-                "names one with a learned prior or an order of its own, which leave no room for "
-                "expected totals",
+                "names a geolevel of empirical_bayes or l2_passes, which cannot be combined with "
+                "housing_units",
                 got=geolevel,
             )
     if config.method != "nnls":

@@ -1,4 +1,4 @@
-"""Names of renamed keys: those of format 3 of run files, and those of the format before it.
+"""Names of renamed keys, in format 3 of run files and in the format before it.
 
 One table holds all renamed keys. Files of the older format are read by it (`current`), and
 rewritten (`jobs.pipeline.config.rewrite`). Digests cover the keys as the older format wrote them

@@ -59,7 +59,7 @@ def document(kind: type[D]) -> type[D]:
 
 
 def adapter(kind: type[D]) -> TypeAdapter[D]:
-    """Return the validator of a type, cached per process: that of a manifest takes 16 ms."""
+    """Return the validator of a type, cached per process: a manifest's takes 16 ms to build."""
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]

@@ -264,5 +264,5 @@ def spending_of(resolved: Resolved, product: Product, identity: str | None = Non
 
 
 def spendings_of(resolved: Resolved, identity: str) -> list[Spending]:
-    """Return the spending on each product of a run folder with a given identity."""
+    """Return the spending on each product of a run, whose folder has the given identity."""
     return [spending_of(resolved, product, identity) for product in resolved.products.values()]

@@ -140,7 +140,7 @@ class Batch:
 
 
 def find_files(path: Place) -> list[Place]:
-    """List the data files of a file or folder, in order of their names.
+    """List the data files of a file or folder, sorted by name.
 
     Raises:
       InputError: The path is absent or cannot be listed, or the folder has no data files or files
@@ -347,7 +347,7 @@ def _check_columns(file: Place, present: Sequence[str], table: Table) -> None:
 
 
 def _other_delimiter(line: str, table: Table) -> str | None:
-    """Find a separator that splits a header of one column into wanted columns; None if none."""
+    """Find a separator that splits a header into the columns to read; None if none does."""
     for delimiter in (",", ";", "\t", "|"):
         fields = split_fields(line.encode(), delimiter, quotes=table.quotes) or []
         if {name.decode() for name in fields} & set(table.columns):

@@ -72,8 +72,8 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
       progress: Called with (finished, all) geolevels of a product.
 
     Returns:
-      Numbers as of `verify_release`, summed over products; records of joined microdata; for
-      imported measurements, the chi-square of their residuals and its degrees of freedom.
+      Numbers as from `verify_release`, summed over products; number of records of joined microdata;
+      for imported measurements, the chi-square of the residuals and its degrees of freedom.
 
     Raises:
       OutputError, LedgerError, VerificationError: As `verify_release`; or a manifest contradicts
@@ -134,7 +134,7 @@ def _verify_manifest(
     if recorded:
         if stated.solution.digest not in recorded:
             where = f"{release.manifest}, solution.digest"
-            raise VerificationError(where, "is not of settings that counts were made with")
+            raise VerificationError(where, "states settings with which no counts were made")
         settings = recorded[stated.solution.digest]
     digest = settings_digest(settings)
     solution = replace(solution, name=stated.solution.name, settings=settings, digest=digest)
@@ -217,7 +217,7 @@ def verify_release(
 
 
 def verify_datasets(release: ReleaseLayout, datasets: Iterable[Place]) -> None:
-    """Check by digest that datasets of a finalized release are those of its manifest.
+    """Check by digest that datasets of a finalized release are the ones its manifest names.
 
     For commands that read only some datasets. Datasets that are not published are skipped.
 
@@ -561,7 +561,7 @@ def _verify_range(
     wrong = first_difference(found, records)
     if wrong is not None:
         raise VerificationError(
-            f"joined {leaf} {names[wrong]}", "has other records than its counts"
+            f"joined {leaf} {names[wrong]}", "has joined records that differ from its counts"
         )
     numbers = pc.fill_null(table.column(joining.number).cast(pa.int64()), 0).to_numpy()
     u_leaf = np.repeat(units.owners(), units.counts)

@@ -1,4 +1,4 @@
-"""The guarantee and its budget: what was measured, its cost, and how much noise. Public."""
+"""Sections on the guarantee and the budget: measured queries, their cost and their noise. Public."""
 
 from __future__ import annotations
 
@@ -338,8 +338,8 @@ def level_grid(
 def share_table(spending: Spending) -> Table:
     """Tabulate shares of the budget by query and geolevel, along a path without only children.
 
-    Where all geounits of a geolevel begin a chain of only children, the shares are those of the
-    most frequent chain; then the shares of all geolevels add up to one.
+    If all geounits of a geolevel begin a chain of only children, the shares of the most frequent
+    chain are shown. The shares of all geolevels then sum to one.
     """
     main: dict[str, BudgetRow] = {}
     for row in sorted(

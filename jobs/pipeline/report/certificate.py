@@ -157,10 +157,9 @@ def write_page(
 def odds(epsilon: float) -> str:
     """Return the upper bound e^epsilon on what even odds become, rounded up, as "N to 1".
 
-    Odds move by the privacy loss of what is seen. Pure privacy bounds it by epsilon. Under rho-zCDP
-    it is above rho + 2 sqrt(rho ln(1/delta)) with a probability of at most delta, which is how Bun
-    and Steinke (TCC 2016, proposition 1.3) prove their epsilon: so odds are told by that one. The
-    smaller epsilon that holds at the same delta does not say so: a loss above it may be likelier.
+    The privacy loss of an observed release multiplies the odds. Pure differential privacy bounds
+    the loss by epsilon. Under rho-zCDP the loss is above rho + 2 sqrt(rho ln(1/delta)) with a probability of at most delta, which is how Bun
+    and Steinke (TCC 2016, proposition 1.3) prove their epsilon. So this epsilon gives the odds. The smaller epsilon that holds at the same delta gives no such bound: the loss can exceed it with a probability above delta.
 
     >>> odds(0.5), odds(17.2)
     ('1.65 to 1', '3.0 × 10⁷ to 1')
@@ -194,7 +193,7 @@ def whole_of(manifest: ReleaseManifest) -> Guarantee:
 def _with_whole(
     manifest: ReleaseManifest, changes: Sequence[ChangeRow], whole: Guarantee
 ) -> list[ChangeRow]:
-    """Put the cost of everything released about the same people before that of one product.
+    """Put the cost of all releases about the same people before the cost of one product.
 
     Where grants of both definitions are added, rows of a pure product are stated in rho, too.
     """

@@ -315,7 +315,14 @@ def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> Code
 
 
 def _whose(manifest: Manifest, census: Sequence[str], bare: str, levels: set[str]) -> str:
-    """Say whether the geocodes of a dataset are those of the spine or of the census."""
+    """Describe whether a dataset has geocodes of the spine or of the census.
+
+    Args:
+      manifest: Manifest of the release.
+      census: Geolevels with both a spine and a census geocode.
+      bare: Kind of the dataset, without geolevel.
+      levels: Geolevels of the dataset.
+    """
     if bare.startswith(("microdata", "joined")):
         return "Of the census."
     if bare in ("tables", "h1"):

@@ -330,7 +330,7 @@ Pair = tuple[Groups, Groups]  # the same groups at the same geolevels, in the re
 
 
 def changes_section(release: Evaluation, solution: Evaluation) -> Section:
-    """Compare errors by group of a solution with those of the release.
+    """Compare the errors by group of a solution with the errors of the release.
 
     Args:
       release: Evaluation of the release.

@@ -447,8 +447,7 @@ class Panels:
 
         matplotlib writes a whole document: with a name space, metadata, a style sheet, and ids that
         are the same in every figure. An inline element needs its own ids, and takes fonts and
-        colors from the page, which has two palettes. The tree is changed and not the text, so that
-        a label that looks like an attribute stays what it is.
+        colors from the page, which has two palettes. The XML tree is changed, not its text, so that a label that looks like an attribute stays unchanged.
 
         Args:
           key: Identifier, unique on the page; prefixes every id.
@@ -494,7 +493,7 @@ def _make_inline(root: ElementTree.Element, key: str) -> None:
 
 
 def _prune(element: ElementTree.Element) -> None:
-    """Remove metadata, style sheets, and what is empty without them."""
+    """Remove metadata and style sheets, and elements that become empty."""
     for child in list(element):
         _prune(child)
         empty = _local(child.tag) == "defs" and not len(child)

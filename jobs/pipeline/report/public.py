@@ -1,4 +1,4 @@
-"""Public report: what was released, under which guarantee; with what replicates of it say."""
+"""Public report: released data, guarantee, and errors estimated from replicates."""
 
 from __future__ import annotations
 

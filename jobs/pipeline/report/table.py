@@ -108,7 +108,7 @@ def name(value: object) -> Cell:
 def label(value: str | None) -> Cell:
     """Return a cell with a query or geolevel: in words on a page, unchanged on a terminal.
 
-    A dash where there is none.
+    A dash for None.
     """
     return Cell(EMPTY) if value is None else Cell(text.words(value), value, plain=value)
 

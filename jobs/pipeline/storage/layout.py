@@ -184,7 +184,7 @@ class ReleaseLayout:
 
     @property
     def is_product(self) -> bool:
-        """Return whether the folder itself is that of a product, as for a survey."""
+        """Return whether the folder itself holds a product, as for a survey."""
         return not self.folders or self.root in self._products
 
     @property
@@ -197,7 +197,7 @@ class ReleaseLayout:
         return not any(lies_in(path, product) for product in within)
 
     def is_of_replicates(self, dataset: Place) -> bool:
-        """Return whether replicates of the product made a dataset of it, after it was finalized."""
+        """Return whether a dataset was made from replicates, after the release was finalized."""
         return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
     def measured_part(self, part: str) -> Place:

@@ -149,7 +149,7 @@ class Reporter:
         Args:
           stage: Name of the stage.
           what: Name of the part of the stage.
-          geolevel: The geolevel, if there is one.
+          geolevel: Geolevel of the part; None if it has none.
           memory: Returns the bytes in use, for events.
         """
         place = {"stage": stage, "what": what, "geolevel": geolevel}

@@ -291,7 +291,7 @@ class Pl94Data(InputFormat):
     units from H1."""
 
     def check(self, schema: Schema) -> None:
-        """Check that the schema is that of the product.
+        """Check that the schema has the attributes of the product.
 
         Raises:
           ConfigError: The schema has other attributes.

@@ -1,4 +1,4 @@
-"""Models of what a run file says of a product."""
+"""Models of the sections of a product in a run file."""
 
 from __future__ import annotations
 

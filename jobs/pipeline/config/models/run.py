@@ -120,8 +120,8 @@ class SpineConfig(Model):
     kind of entity per column; an empty text or null is no entity."""
 
     fan_out_cutoff: Whole = FAN_OUT_CUTOFF
-    """A number added to the rounded-up square root of n: the largest number of groups made of n
-    geounits."""
+    """A group of a geounit with n items has at most the rounded-up square root of n, plus this
+    number, of them."""
 
     entities: EntitiesFile | None = None
     """File with the columns of `align_with` and `split`. Default: `geounits`."""

@@ -178,7 +178,7 @@ class CountedConfig(KindConfig):
         return self
 
     def labels(self, setting: Setting) -> list[str]:
-        """Return the labels of what is counted."""
+        """Return the labels of the counted types, or of the answers of the exact query."""
         if self.answers_of is not None:
             exact = self.answers_of
             return setting.exact(exact.product, exact.query, self.stated_at).labels()
