@@ -1,4 +1,4 @@
-"""Sections on the guarantee and the budget: measured queries, their cost and their noise. Public."""
+"""Sections on the guarantee and the budget: measured queries, their costs and noise. Public."""
 
 from __future__ import annotations
 

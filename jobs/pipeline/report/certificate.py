@@ -158,8 +158,10 @@ def odds(epsilon: float) -> str:
     """Return the upper bound e^epsilon on what even odds become, rounded up, as "N to 1".
 
     The privacy loss of an observed release multiplies the odds. Pure differential privacy bounds
-    the loss by epsilon. Under rho-zCDP the loss is above rho + 2 sqrt(rho ln(1/delta)) with a probability of at most delta, which is how Bun
-    and Steinke (TCC 2016, proposition 1.3) prove their epsilon. So this epsilon gives the odds. The smaller epsilon that holds at the same delta gives no such bound: the loss can exceed it with a probability above delta.
+    the loss by epsilon. Under rho-zCDP the loss is above rho + 2 sqrt(rho ln(1/delta)) with a
+    probability of at most delta, which is how Bun and Steinke (TCC 2016, proposition 1.3) prove
+    their epsilon. So this epsilon gives the odds. The smaller epsilon that holds at the same delta
+    gives no such bound: the loss can exceed it with a probability above delta.
 
     >>> odds(0.5), odds(17.2)
     ('1.65 to 1', '3.0 × 10⁷ to 1')

@@ -447,7 +447,8 @@ class Panels:
 
         matplotlib writes a whole document: with a name space, metadata, a style sheet, and ids that
         are the same in every figure. An inline element needs its own ids, and takes fonts and
-        colors from the page, which has two palettes. The XML tree is changed, not its text, so that a label that looks like an attribute stays unchanged.
+        colors from the page, which has two palettes. The XML tree is changed, not its text, so that
+        a label that looks like an attribute stays unchanged.
 
         Args:
           key: Identifier, unique on the page; prefixes every id.

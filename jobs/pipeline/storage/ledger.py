@@ -4,8 +4,8 @@ A journal of lines in the order of events. `granted` names the budget. `planned`
 for: every query of a census, or every part of a survey, which is a statistic, a table or a model.
 `measured` names one geolevel or part whose noisy answers are published, with their digest.
 `measured lazily` names a geolevel whose on-demand queries are published, which `measured` has paid
-for in full. `sealed` states that everything was measured, at exactly the granted cost. There are no times in
-it, because how long measuring takes depends on the data.
+for in full. `sealed` states that everything was measured, at exactly the granted cost. There are no
+times in it, because how long measuring takes depends on the data.
 """
 
 from __future__ import annotations
