@@ -255,10 +255,14 @@ def _noise(request: NmfImport, source: _Source) -> tuple[str, Stated]:
                 return chains, stated
             differences.append(differs)
     chain, query, value, want = differences[0]
-    what = "is not in the allocation"
+    what = "has noisy answers, but is not in the allocation"
     if want is not None:
-        by = "in the allocation" if request.allocation is not None else "other variances imply"
-        what = f"has another variance than {by}"
+        by = (
+            "of the allocation"
+            if request.allocation is not None
+            else "implied by the other variances"
+        )
+        what = f"has another noise variance than that {by}"
     raise InputError(f"geolevel {levels[chain.last]}, query {query}", what, got=value, want=want)
 
 

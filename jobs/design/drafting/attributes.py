@@ -150,7 +150,13 @@ def is_age(column: Column) -> bool:
 
 
 def _reason(column: Column, following: Collection[str], wanted: Wanted) -> str:
-    """Return the reason why a column is no attribute; empty if it can be one."""
+    """Return the reason why a column cannot be an attribute, or an empty text if it can.
+
+    Args:
+      column: The column.
+      following: Names of columns with a single value in every geounit.
+      wanted: Requirements of the user.
+    """
     if column.name in wanted.left_out:
         return "is left out by --leave-out"
     if column.fault:
