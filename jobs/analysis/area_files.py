@@ -56,7 +56,11 @@ class _Leaves:
         return pa.array(self.codes, pa.binary()).cast(pa.string())
 
     def positions(self, fields: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """Return int64[R], the index of each code of an Arrow column; -1 for unknown codes."""
+        """Return int64[R], the index in `codes` of the geocode in each row, or -1 if it is unknown.
+
+        Args:
+          fields: One geocode per row of the area file.
+        """
         index_of = pc.index_in(fields, value_set=self.texts)
         return np.asarray(pc.fill_null(index_of, -1).to_numpy(), np.int64)
 
@@ -224,7 +228,14 @@ def _has_header(codes: pa.ChunkedArray, known: _Leaves) -> bool:
 def _area_column(
     rows: _Rows, codes: int, names: Sequence[str] | None, wanted: str | None
 ) -> int | None:
-    """Return the column of areas: the requested one, or the only one besides the geocodes."""
+    """Return the index of the column of areas, or None if the file has only geocodes.
+
+    Args:
+      rows: Rows of the area file.
+      codes: Index of the column of geocodes.
+      names: Names of the columns, from the first line; None if the file has no header.
+      wanted: Name of the requested column; None for the only column besides the geocodes.
+    """
     width = len(rows.columns)
     if wanted is not None:
         others = {name: index for index, name in enumerate(names or ()) if index != codes}
@@ -292,7 +303,13 @@ def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves)
 
 
 def _areas(rows: _Rows, column: int | None) -> tuple[list[str], IntArray]:
-    """Return names of areas in the order of the file, and the area index of each row or -1."""
+    """Return names of areas as they first occur, and int64[R], the area index of each row.
+
+    Args:
+      rows: Rows of the area file.
+      column: Index of the column of areas; None if all rows belong to one area, which is then
+        named after the file. A row without a name has the index -1.
+    """
     if column is None:
         return [rows.path.stem], np.zeros(len(rows), np.int64)
     encoded = pc.dictionary_encode(rows.columns[column].combine_chunks())
@@ -302,13 +319,18 @@ def _areas(rows: _Rows, column: int | None) -> tuple[list[str], IntArray]:
 
 
 def _same_as_before(*keys: IntArray) -> npt.NDArray[np.bool_]:
-    """Return bool[R], whether a row has the same keys as the row before."""
+    """Return bool[R], whether a row of the sorted file equals the previous row in all keys."""
     same = [np.append(False, key[1:] == key[:-1]) for key in keys]
     return np.asarray(np.logical_and.reduce(same), np.bool_)
 
 
 def _first_again(again: npt.NDArray[np.bool_], rows: IntArray) -> list[tuple[int, int]]:
-    """Return the first repeated row of the file, preceded by the row that it repeats."""
+    """Return the first repeated row of the file as [(original row, repeated row)], or [].
+
+    Args:
+      again: Whether a row equals the previous row in sorted order.
+      rows: Row of the file at each place in sorted order.
+    """
     spots = np.flatnonzero(again)
     if not len(spots):
         return []

@@ -263,7 +263,7 @@ def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, fil
 def _bounds(
     plan: Plan, release: ReleaseLayout, lattice: Lattice
 ) -> tuple[Query, list[IntArray], list[IntArray]] | None:
-    """Return int64[G, t], lower and upper bounds on persons by type, for every geolevel."""
+    """Return query, lower and upper bounds, int64[geounits, types] per geolevel; or None."""
     facilities = plan.limits.facilities
     if facilities is None:
         return None

@@ -213,7 +213,12 @@ def _as_file(content: bytes) -> Iterator[Path]:
 
 
 def _geocodes(level: LevelFiles, spans: dict[Path, tuple[str, str]]) -> npt.NDArray[np.bytes_]:
-    """Return bytes[G], the geounits of answers and constraints; fill `spans` by file."""
+    """Return bytes[G], the geocodes of all geounits with answers or constraints, ascending.
+
+    Args:
+      level: Files of a geolevel.
+      spans: Receives the first and last geocode of every file.
+    """
     codes_of = []
     for kind, paths in ((ANSWERS, level.answers), (CONSTRAINTS, level.constraints)):
         for path in paths:
@@ -389,7 +394,11 @@ def _check_times(
 
 
 def _cost(texts: set[str]) -> Fraction | None:
-    """Return the stated cost of the rows; None if costs differ or are no fractions."""
+    """Return the cost that all rows state, or None if costs differ or are no fractions.
+
+    Args:
+      texts: Distinct values of the cost column.
+    """
     try:
         return parse_fraction(next(iter(texts)), COST) if len(texts) == 1 else None
     except BudgetError:
@@ -528,7 +537,7 @@ def _publish_answers(
 
 
 def _between(source: _Source, index: int, codes: ObjectArray) -> pa.Table:
-    """Read the rows of a geolevel from the first to the last of some geounits, by geocode."""
+    """Read the rows of a geolevel between the first and the last of these geocodes."""
     files = source.levels[index].answers
     if source.lattice.spine.digits[index] == 0:
         table = read_values(files)
@@ -541,7 +550,15 @@ def _between(source: _Source, index: int, codes: ObjectArray) -> pa.Table:
 def _answers(
     source: _Source, index: int, table: pa.Table, query: Query, codes: ObjectArray
 ) -> IntArray:
-    """Return int64[G, m], the answers of a query in some geounits."""
+    """Return int64[geounits, answers], the answers of a query.
+
+    Args:
+      source: The measurement files.
+      index: Index of the geolevel.
+      table: Rows of the geolevel, for at least the geounits `codes`.
+      query: The query.
+      codes: Geocodes of the geounits, in the order of the result.
+    """
     written = table.column("query").unique().to_pylist()
     names = [name for name in written if parse_query(source.schema, name).name == query.name]
     rows = table.filter(pc.is_in(table.column("query"), pa.array(names, pa.string())))

@@ -89,7 +89,15 @@ def read_exact(
 def _by_geounit(
     table: pa.Table, names: set[str], lattice: Lattice, index: int, level: LevelFiles
 ) -> Mapping[str, IntArray]:
-    """Return int64[G, m] by constraint, in the order of the geounits."""
+    """Return the values of each constraint, int64[geounits, values], by geocode.
+
+    Args:
+      table: Rows of the constraints of a geolevel.
+      names: Names of the constraints.
+      lattice: Geounits of all geolevels.
+      index: Index of the geolevel.
+      level: Files of the geolevel.
+    """
     out = {}
     where, known = f"constraints of {level.geolevel}", lattice.codes[index]
     for name in sorted(names):

@@ -229,7 +229,7 @@ def digest_of(folder: Path, levels: Sequence[LevelFiles]) -> tuple[int, str]:
 
 
 def chain_starts(lattice: Lattice, index: int) -> IntArray:
-    """Return int64[G], the first geolevel of the chain of only children ending in each geounit."""
+    """Return int64[G], for each geounit the first geolevel of the chain that ends in it."""
     starts = np.full(len(lattice.codes[index]), index)
     geounit = np.arange(len(starts))
     going = lattice.is_only_child[index].copy()

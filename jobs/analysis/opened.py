@@ -292,7 +292,7 @@ class Release:
         return verify_run(self._resolved)
 
     def _areas(self, areas: AreasOrFile | None) -> Areas:
-        """Return leaf geocodes by name of area; emit warnings about an area file."""
+        """Return leaf geocodes by name of area, none for None; emit warnings about an area file."""
         if areas is None or isinstance(areas, Mapping):
             return areas or {}
         file = self._file(areas)

@@ -116,7 +116,7 @@ def _rings_of(geometry: Mapping[str, Any] | None) -> Rings:
 
 
 def _ring(corners: object) -> FloatArray:
-    """Return float64[n, 2] without the closing corner."""
+    """Return float64[n, 2], the x and y of the corners, without the closing corner."""
     ring = np.asarray(corners, np.float64).reshape(-1, 2)
     if not len(ring):
         raise ValueError("a ring has no corners")

@@ -253,7 +253,7 @@ def replicate(
 
 
 def is_checked(number: int) -> bool:
-    """Return whether a replicate is replicated itself."""
+    """Return whether a replicate is itself replicated, to test the coverage of intervals."""
     return number % CHECKED == 1
 
 

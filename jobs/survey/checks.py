@@ -241,7 +241,7 @@ def read_weights(
       records: Public number of records; times the weight it is the size, where the file has none.
 
     Returns:
-      Labels to the public stratum, for every combination of levels, in order.
+      Public stratum by labels, for every combination of levels; the last attribute runs fastest.
 
     Raises:
       ConfigError: A stratum is missing, repeated or unknown; a weight is negative or no exact

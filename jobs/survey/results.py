@@ -333,7 +333,7 @@ def write_microdata(plan: SurveyPlan, records: Records) -> None:
     """Write records with the labels of their levels, as Parquet and CSV.
 
     Raises:
-      OutputError: They cannot be written, or are published.
+      OutputError: The microdata cannot be written, or were already published.
     """
     columns = {
         name: pa.DictionaryArray.from_arrays(

@@ -40,7 +40,7 @@ class Geocoded:
     geography: Geography
 
     def lost(self, digits: int) -> bool:
-        """Return whether geocodes of this many digits lost leading zeros."""
+        """Return whether leading zeros may be missing, if geocodes have this many digits."""
         return self.column.shortest < digits or not self.column.is_text
 
 

@@ -213,7 +213,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a geolevel gone": (
         lambda nmf: shutil.rmtree(nmf / "State.parquet"),
-        "than other variances imply",
+        "than that implied by the other variances",
     ),
     "no files": (lambda nmf: shutil.rmtree(nmf / "Block.parquet" / "DPQuery"), "no Parquet files"),
     "no Parquet": (
