@@ -37,7 +37,7 @@ class AreaFile:
 
     Attributes:
       areas: Leaf geocodes by area, distinct and ascending; areas in the order of the file.
-      notes: Warnings about leaves in no area, repeated in one area, or in several areas.
+      notes: Warnings about leaves that are in no area, twice in one area, or in several areas.
     """
 
     areas: Mapping[str, Geocodes]
@@ -160,7 +160,7 @@ def _parse(path: Place, content: bytes, delimiter: str, width: int) -> _Rows:
             raise InputError(
                 f"{path}, row {number}",
                 "has a quotation mark that opens a field and does not close it in the same line",
-                remedy="close the field, or leave out the mark",
+                remedy="close the field, or remove the mark from the row",
             )
     odd: list[pv.InvalidRow] = []
 
@@ -253,7 +253,7 @@ def _area_column(
             "has several columns besides the geocodes",
             got=f"{width} columns",
             want="one column of areas and one of geocodes",
-            remedy="leave the other columns out, or name one: das areas --column NAME",
+            remedy="remove the other columns, or name one: das areas --column NAME",
         )
     return None if width == 1 else 1 - codes
 

@@ -101,7 +101,7 @@ def read_nmf(request: NmfImport, reporter: Reporter) -> Path:
       OutputError: The folder is not empty or cannot be written.
     """
     if (request.allocation is None) != (request.rho is None):
-        raise ConfigError("--allocation", "goes with --rho, and --rho with it")
+        raise ConfigError("--allocation", "and --rho must be given together")
     folder = request.folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(
@@ -420,7 +420,8 @@ def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
         shapes, want = rows.shapes[rows.query == index], list(queries[name].shape)
         if shapes.shape[1] != len(want) or (shapes != np.array(want)).any():
             got = shapes[0].tolist()
-            raise InputError(f"{where}, query {name}", "has another shape", got=got, want=want)
+            what = "has another shape than in the schema"
+            raise InputError(f"{where}, query {name}", what, got=got, want=want)
 
 
 # --- the folder ----------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def _known_name(release: ReleaseLayout, query: str) -> str:
 
 
 def _same(query: str, name: str) -> bool:
-    """Return whether two texts name the same query, with terms in any order."""
+    """Return whether two texts name one query; the order of terms does not matter."""
     return sorted(map(str.strip, query.split("*"))) == sorted(map(str.strip, name.split("*")))
 
 

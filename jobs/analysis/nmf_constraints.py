@@ -35,7 +35,8 @@ class Exact:
 
     Attributes:
       invariants: Section `invariants` of the run file; paths are relative to its folder.
-      totals: For each geolevel, root first, down to the last with totals: int64[G], exact totals.
+      totals: int64[G], exact totals of the geounits, for each geolevel from the root to the last
+      geolevel with totals.
       facilities: Facilities by type for each leaf geocode; None without bounds.
     """
 
@@ -53,7 +54,7 @@ def read_exact(
       schema: Attributes and cells.
       lattice: The geounits.
       levels: The files, in the order of the spine.
-      left_out: Constraints to ignore, without their suffix.
+      left_out: Names of constraints to ignore, without the suffix `_con`.
 
     Raises:
       InputError: A constraint is unknown, lacks a geounit, or contradicts another.
@@ -149,7 +150,7 @@ def _facilities(
     least, most = rows[LEAST], rows[MOST]
     if least.shape[1] != len(types) or most.shape != least.shape:
         raise InputError(
-            where, "have bounds of other types", got=[least.shape[1], most.shape[1]], want=types
+            where, "have bounds for other types", got=[least.shape[1], most.shape[1]], want=types
         )
     counts = most // PERSONS_PER_FACILITY
     if (counts * PERSONS_PER_FACILITY != most).any() or (counts < 0).any():

@@ -46,7 +46,7 @@ class Polygons:
     rings: Sequence[Rings]
 
     def column(self, field: str) -> list[str]:
-        """Return a property of every area; empty text if missing.
+        """Return the value of a property for every area, or an empty text where it is missing.
 
         Raises:
           InputError: No area has the property.

@@ -363,7 +363,7 @@ def _strata(
 ) -> tuple[Strata, dict[str, Fraction], tuple[str, ...], IntArray]:
     """Return strata, weights by name, names of pooled strata, and the stratum of each combination.
 
-    Sizes computed from weights are expected sizes; the true ones vary as those of a sample.
+    Sizes computed from weights are expected sizes; true sizes vary around them as in a sample.
     """
     neighbors, records = run.privacy.neighbors, run.data.n_records
     if config.weights is None:
@@ -390,7 +390,7 @@ def pool_small(
       shape: Number of levels of each attribute.
 
     Returns:
-      Sizes and weights by name of stratum, names of those that were pooled, int64[shape] the number
+      Sizes and weights by name of stratum, names of the pooled strata, int64[shape] the index
       of the stratum of each combination.
     """
     total = sum(stratum.size for stratum in public.values())

@@ -34,7 +34,7 @@ class Geolevel:
     Attributes:
       name: Name of the geolevel.
       digits: Length of its geocodes.
-      why: How it was found; empty if the user stated it.
+      why: How the geolevel was found; empty if the user stated it.
     """
 
     name: str

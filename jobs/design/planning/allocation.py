@@ -66,8 +66,9 @@ class TableNumbers:
     """Numbers by table and geolevel.
 
     Attributes:
-      tables: The T tables.
-      numbers: float64[T, L]; 0 for missing weights, infinite for missing targets.
+      tables: The T tables that the file names.
+      numbers: float64[T, L], weight or target by table and geolevel; 0 for missing weights,
+      infinite for missing targets.
     """
 
     tables: tuple[Query, ...]

@@ -91,8 +91,8 @@ def members(
     """Assign persons to households at random, so that adults and groups often live together.
 
     Householders get households at random. Then open memberships and persons are sorted by
-    adulthood, group and a random part, and matched in order: second members are mostly adults, and
-    members mostly belong to the group of the householder.
+    adulthood, group and a random part, and matched in this order: second members are mostly
+    adults, and members mostly belong to the group of the householder.
 
     Args:
       rng: Random generator.

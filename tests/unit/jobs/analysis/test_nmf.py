@@ -189,7 +189,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing query": (edited(without_a_query), "lacks a query of a geounit"),
     "wrong shape": (
         edited(with_lists("query_shape", lambda shape: [*shape[:-1], 9])),
-        "has another shape",
+        "has another shape than in the schema",
     ),
     "wrong length": (
         edited(with_lists("value", lambda value: [*value, 1])),
