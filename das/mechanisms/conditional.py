@@ -132,8 +132,8 @@ class _Problem:
             raise _too_many_steps(
                 "is too large for exact sampling",
                 f"{steps} products",
-                "make the classes of cells smaller, by more invariants, or release noisy answers "
-                "and estimate from them",
+                remedy="make the classes of cells smaller, by more invariants, or release noisy "
+                "answers and estimate from them",
             )
 
     def weights(self, digits: int) -> _Weights:
@@ -170,7 +170,7 @@ class _Problem:
                     raise _too_many_steps(
                         "has too many combinations of sums for exact sampling",
                         f"more than {_MOST_STEPS}",
-                        "keep fewer sums of overlapping cells, or release noisy answers and "
+                        remedy="keep fewer sums of overlapping cells, or release noisy answers and "
                         "estimate from them",
                     )
             reachable.append(
@@ -346,9 +346,11 @@ def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> 
     """
     steps = most_steps(margins, records)
     if steps > _MOST_STEPS:
-        remedy = "keep fewer marginals, or request a table with fewer cells"
-        what = "may be too large for exact sampling"
-        raise _too_many_steps(what, f"up to {steps} products", remedy)
+        raise _too_many_steps(
+            "may be too large for exact sampling",
+            f"up to {steps} products",
+            remedy="keep fewer marginals, or request a table with fewer cells",
+        )
     if 2 * records / scale > _LOWEST_POWER:
         raise BudgetError(
             "conditional table",
@@ -358,7 +360,7 @@ def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> 
         )
 
 
-def _too_many_steps(what: str, got: str, remedy: str) -> BudgetError:
+def _too_many_steps(what: str, got: str, *, remedy: str) -> BudgetError:
     want = f"at most {_MOST_STEPS}"
     return BudgetError("conditional table", what, got=got, want=want, remedy=remedy)
 

@@ -39,7 +39,7 @@ from jobs.pipeline.documents.manifest import (
     attacks_of,
 )
 from jobs.pipeline.plan import Plan, planned_ledger, without_estimates
-from jobs.pipeline.release.manifest import (
+from jobs.pipeline.release.statements import (
     budget_rows,
     exact_queries,
     limits_of,

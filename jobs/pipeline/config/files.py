@@ -116,32 +116,54 @@ Keys = tuple[str, ...]
 """Keys on the way to a value of a configuration."""
 
 
-def with_places(value: Any, change: Callable[[Keys, Place], Place], keys: Keys = ()) -> Any:  # noqa: ANN401 - whatever a model holds
-    """Return a document with other paths, computed from keys and old path."""
+def with_places(
+    value: Any,  # noqa: ANN401 - whatever a model holds
+    change: Callable[[Keys, Place], Place],
+    keys: Keys = (),
+    *,
+    stated_only: bool = False,
+) -> Any:  # noqa: ANN401
+    """Return a document with other paths.
+
+    Args:
+      value: A configuration, or a part of it.
+      change: Function that computes a path from its keys and the old path.
+      keys: The keys of the part.
+      stated_only: Whether paths that are defaults stay as they are.
+    """
     if isinstance(value, Path | StoredPlace):
         return change(keys, value)
     if isinstance(value, BaseModel):
         changed = {
-            name: with_places(getattr(value, name), change, (*keys, field.alias or name))
+            name: with_places(
+                getattr(value, name), change, (*keys, field.alias or name), stated_only=stated_only
+            )
             for name, field in type(value).model_fields.items()
+            if name in value.model_fields_set or not stated_only
         }
         return value.model_copy(update=changed)
     if isinstance(value, list):
-        return [with_places(part, change, (*keys, str(i))) for i, part in enumerate(value)]
+        return [
+            with_places(part, change, (*keys, str(index)), stated_only=stated_only)
+            for index, part in enumerate(value)
+        ]
     if isinstance(value, dict):
-        return {name: with_places(part, change, (*keys, name)) for name, part in value.items()}
+        return {
+            name: with_places(part, change, (*keys, name), stated_only=stated_only)
+            for name, part in value.items()
+        }
     return value
 
 
-def _places(config: BaseModel) -> list[tuple[Keys, Place]]:
-    """List the places that a configuration names, each with its keys."""
+def _places(config: BaseModel, *, stated_only: bool = False) -> list[tuple[Keys, Place]]:
+    """List the places that a configuration names, each with its keys; defaults are optional."""
     places = list[tuple[Keys, Place]]()
 
     def note(keys: Keys, place: Place) -> Place:
         places.append((keys, place))
         return place
 
-    with_places(config, note)
+    with_places(config, note, stated_only=stated_only)
     return places
 
 
@@ -174,7 +196,7 @@ def refuse_other_folders(path: Place, config: BaseModel) -> None:
     Raises:
       ConfigError: A path is absolute, an address, or leads out of the folder.
     """
-    for keys, written in _places(config):
+    for keys, written in _places(config, stated_only=True):
         text = str(written)
         is_plain = text not in (".", "..") and "/" not in text
         is_geounits = keys == ("geography", "geounits", "path") and _GEOUNITS.fullmatch(text)

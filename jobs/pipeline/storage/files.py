@@ -32,17 +32,9 @@ _NOT_UNDERSTOOD = (
     TypeError,
     ValueError,
 )
-_REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "give the disk room"),
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS),
-        "give this user the right to write there, or name another place",
-    ),
-    **dict.fromkeys(
-        (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY),
-        "move away what lies there, or name another place",
-    ),
-}
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_IN_THE_WAY = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY)
 _GO_ON = "; then go on with `das run OUT`, or where it is no run, with the same command"
 
 
@@ -80,12 +72,27 @@ def writing(path: Place, part: Place | None = None, *, remedy: str | None = None
             with suppress(OSError):
                 part.unlink(missing_ok=True)
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        advice = _REMEDIES.get(error.errno or 0, "see to the disk")
         if isinstance(path, StoredPlace):
-            reason, advice = error.strerror or reason, "see to the store"
+            reason = error.strerror or reason
         raise OutputError(
-            str(path), "cannot be written", got=reason, remedy=remedy or advice + _GO_ON
+            str(path),
+            "cannot be written",
+            got=reason,
+            remedy=_remedy_of(path, error) if remedy is None else remedy,
         ) from None
+
+
+def _remedy_of(path: Place, error: OSError) -> str:
+    """Say what to do if a file cannot be written."""
+    if isinstance(path, StoredPlace):
+        return "see to the store" + _GO_ON
+    if error.errno in _FULL:
+        return "give the disk room" + _GO_ON
+    if error.errno in _FORBIDDEN:
+        return "give this user the right to write there, or name another place" + _GO_ON
+    if error.errno in _IN_THE_WAY:
+        return "move away what lies there, or name another place" + _GO_ON
+    return "see to the disk" + _GO_ON
 
 
 @contextmanager

@@ -389,8 +389,8 @@ def test_a_file_that_has_not_every_block_once_is_refused(
     ("spine", "levels", "message"),
     [
         ({"by": "aian", "codes": ["5000..6000"]}, ON_AIAN, "aian: marks no leaf by codes"),
-        ({"by": "aian", "codes": ["0001..499"]}, ON_AIAN, "'0001..499' is no range"),
-        ({"by": "aian", "codes": ["0002..0001"]}, ON_AIAN, "'0002..0001' is no range"),
+        ({"by": "aian", "codes": ["0001..499"]}, ON_AIAN, "'0001..499' is not a range"),
+        ({"by": "aian", "codes": ["0002..0001"]}, ON_AIAN, "'0002..0001' is not a range"),
         ({"by": "nothing"}, ON_AIAN, "nothing: marks no leaf, so that geography.spine.split divid"),
         ({"by": "all"}, ON_AIAN, "column all: marks every leaf"),
         ("nothing", ON_BOTH, "column nothing: names no entity"),

@@ -20,7 +20,7 @@ from geography.lattice import Lattice, Spine
 from jobs.pipeline.config.models.allocation import WorkloadConfig
 from jobs.pipeline.config.workload import BudgetKind, plan_shares
 from jobs.pipeline.plan import Plan, Solving, planned_ledger
-from jobs.pipeline.release.manifest import privacy_statements
+from jobs.pipeline.release.statements import privacy_statements
 
 SPINE = Spine(("nation", "county", "block"), (0, 1, 2))
 TREES = (

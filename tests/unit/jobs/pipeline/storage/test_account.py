@@ -173,7 +173,7 @@ def test_the_account_names_what_was_exact(path):
     granted = account_of_grants(make_reservations(path, replace(UNITS, exact=exact)))
     assert [grant.exact for grant in granted.grants] == [(), exact]
     note = account_table(granted).note
-    assert "agree on what is exact. units: total at state." in note
+    assert "agree on the exact values. units: total at state." in note
     assert "not recorded" not in note
     (line, *_) = read_journal(path)
     del line["exact"]
