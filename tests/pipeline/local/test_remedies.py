@@ -1283,11 +1283,11 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_REPLICATE}::test_a_damaged_document_is_made_again"),
     ("jobs/analysis/replicate.py", "remove the folder"): DAMAGED,
     ("jobs/analysis/area_files.py", "save it as UTF-8"): areas_in_utf_8,
-    ("jobs/analysis/area_files.py", "leave the other columns out, or name one: das areas "
+    ("jobs/analysis/area_files.py", "remove the other columns, or name one: das areas "
      "--column NAME"): areas_with_more_columns,
     ("jobs/analysis/area_files.py", "put quotes around names that hold the separator"):
         areas_with_separators_in_names,
-    ("jobs/analysis/area_files.py", "close the field, or leave out the mark"):
+    ("jobs/analysis/area_files.py", "close the field, or remove the mark from the row"):
         areas_with_an_open_quotation_mark,
     ("jobs/analysis/area_files.py", "correct the row, or remove it"): areas_of_unknown_blocks,
     ("jobs/analysis/area_files.py", "programs that read geocodes as numbers drop leading zeros: write them "
