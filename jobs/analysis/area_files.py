@@ -37,7 +37,7 @@ class AreaFile:
 
     Attributes:
       areas: Leaf geocodes by area, distinct and ascending; areas in the order of the file.
-      notes: Warnings about leaves in no area, repeated in one area, or in several areas.
+      notes: Warnings about leaves that are in no area, twice in one area, or in several areas.
     """
 
     areas: Mapping[str, Geocodes]
@@ -56,7 +56,11 @@ class _Leaves:
         return pa.array(self.codes, pa.binary()).cast(pa.string())
 
     def positions(self, fields: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """Return int64[R], the index of each code of an Arrow column; -1 for unknown codes."""
+        """Return int64[R], the index in `codes` of the geocode in each row, or -1 if it is unknown.
+
+        Args:
+          fields: One geocode per row of the area file.
+        """
         index_of = pc.index_in(fields, value_set=self.texts)
         return np.asarray(pc.fill_null(index_of, -1).to_numpy(), np.int64)
 
@@ -156,7 +160,7 @@ def _parse(path: Place, content: bytes, delimiter: str, width: int) -> _Rows:
             raise InputError(
                 f"{path}, row {number}",
                 "has a quotation mark that opens a field and does not close it in the same line",
-                remedy="close the field, or leave out the mark",
+                remedy="close the field, or remove the mark from the row",
             )
     odd: list[pv.InvalidRow] = []
 
@@ -224,7 +228,14 @@ def _has_header(codes: pa.ChunkedArray, known: _Leaves) -> bool:
 def _area_column(
     rows: _Rows, codes: int, names: Sequence[str] | None, wanted: str | None
 ) -> int | None:
-    """Return the column of areas: the requested one, or the only one besides the geocodes."""
+    """Return the index of the column of areas, or None if the file has only geocodes.
+
+    Args:
+      rows: Rows of the area file.
+      codes: Index of the column of geocodes.
+      names: Names of the columns, from the first line; None if the file has no header.
+      wanted: Name of the requested column; None for the only column besides the geocodes.
+    """
     width = len(rows.columns)
     if wanted is not None:
         others = {name: index for index, name in enumerate(names or ()) if index != codes}
@@ -242,7 +253,7 @@ def _area_column(
             "has several columns besides the geocodes",
             got=f"{width} columns",
             want="one column of areas and one of geocodes",
-            remedy="leave the other columns out, or name one: das areas --column NAME",
+            remedy="remove the other columns, or name one: das areas --column NAME",
         )
     return None if width == 1 else 1 - codes
 
@@ -292,7 +303,13 @@ def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves)
 
 
 def _areas(rows: _Rows, column: int | None) -> tuple[list[str], IntArray]:
-    """Return names of areas in the order of the file, and the area index of each row or -1."""
+    """Return names of areas as they first occur, and int64[R], the area index of each row.
+
+    Args:
+      rows: Rows of the area file.
+      column: Index of the column of areas; None if all rows belong to one area, which is then
+        named after the file. A row without a name has the index -1.
+    """
     if column is None:
         return [rows.path.stem], np.zeros(len(rows), np.int64)
     encoded = pc.dictionary_encode(rows.columns[column].combine_chunks())
@@ -302,13 +319,18 @@ def _areas(rows: _Rows, column: int | None) -> tuple[list[str], IntArray]:
 
 
 def _same_as_before(*keys: IntArray) -> npt.NDArray[np.bool_]:
-    """Return bool[R], whether a row has the same keys as the row before."""
+    """Return bool[R], whether a row of the sorted file equals the previous row in all keys."""
     same = [np.append(False, key[1:] == key[:-1]) for key in keys]
     return np.asarray(np.logical_and.reduce(same), np.bool_)
 
 
 def _first_again(again: npt.NDArray[np.bool_], rows: IntArray) -> list[tuple[int, int]]:
-    """Return the first repeated row of the file, preceded by the row that it repeats."""
+    """Return the first repeated row of the file as [(original row, repeated row)], or [].
+
+    Args:
+      again: Whether a row equals the previous row in sorted order.
+      rows: Row of the file at each place in sorted order.
+    """
     spots = np.flatnonzero(again)
     if not len(spots):
         return []

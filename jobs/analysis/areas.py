@@ -80,7 +80,7 @@ class AreaTables:
 
     @property
     def total_deviation_percent(self) -> float | None:
-        """Return the total deviation in percent of the ideal area; None if it is empty."""
+        """Return the total deviation in percent of the ideal area; None if the ideal area is 0."""
         return 100 * self.total_deviation / self.ideal if self.ideal else None
 
     def summary(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class _Members:
 
     @cached_property
     def distinct(self) -> Geocodes:
-        """Return bytes[n], the distinct leaf geocodes."""
+        """Return bytes[n], the distinct leaf geocodes of all areas, ascending."""
         return np.unique(self.codes)
 
     def refuse_unknown(self, release: ReleaseLayout, plan: Plan) -> None:
@@ -255,7 +255,14 @@ def _of_counts(
     replicated: Sequence[Sequence[IntArray]],
     confidence: float,
 ) -> dict[str, Any]:
-    """Compute intervals of counts from the same sums in replicates."""
+    """Compute intervals of the counts of areas from the spread of replicates.
+
+    Args:
+      queries: Tables.
+      released: For each table, int64[areas, answers], the released counts.
+      replicated: For each replicate, counts in the form of `released`.
+      confidence: Confidence level of the intervals.
+    """
     columns_of = []
     for index, (query, counts) in enumerate(zip(queries, released, strict=True)):
         others = np.stack([answers[index] for answers in replicated])
@@ -297,7 +304,13 @@ def _of_estimates(
 
 
 def _of_totals(totals: IntArray, ideal: float, rows: int) -> dict[str, pa.Array]:
-    """Compute deviations of totals, the first rows, from the ideal area; null in other rows."""
+    """Compute the deviations of the total of each area from the ideal area.
+
+    Args:
+      totals: Total of each area. These are the first rows of the table.
+      ideal: Records in an area if all areas had equally many.
+      rows: Number of rows of the table. Rows that are not totals are null.
+    """
     deviations = np.full(rows, np.nan)
     deviations[: len(totals)] = totals - ideal
     percents = 100 * deviations / ideal if ideal else np.full(rows, np.nan)
@@ -306,7 +319,7 @@ def _of_totals(totals: IntArray, ideal: float, rows: int) -> dict[str, pa.Array]
 
 
 def kept_leaves(resolved: Resolved) -> list[Dataset]:
-    """Open the kept leaf counts of the replicates; none if they belong to another release."""
+    """Open the kept leaf counts of the replicates, or none if they are of another release."""
     folder = replicates_folder(resolved.config.output.directory, resolved.solution)
     settings = folder / "settings.json"
     if not settings.exists():

@@ -118,7 +118,7 @@ def _geolevels(plan: Plan, requested: Sequence[str]) -> list[str]:
 
 
 def _above(plan: Plan, level: str, levels: Sequence[str]) -> int | None:
-    """Return the index of the last geolevel whose geocodes are prefixes of those of `level`."""
+    """Return the index in `levels` of the last geolevel whose geocodes begin those of `level`."""
     census, spine = plan.census_spine.levels, plan.spine.levels
     if level in census:
         above = {*census[: census.index(level)]}
@@ -282,7 +282,14 @@ class _Page:
 def _listed(
     table: pa.Table, query: Query, shape: tuple[int, ...], column: str
 ) -> np.ndarray[Any, Any]:
-    """Return [G, m], the values of one query in a dataset with a row per geounit and query."""
+    """Return [geounits, answers], the values of one query.
+
+    Args:
+      table: Dataset with a row per geounit and query.
+      query: The query.
+      shape: Number of geounits and number of answers.
+      column: Column of the dataset with the values.
+    """
     rows = np.flatnonzero(texts(table, "query") == query.name)
     return flattened(table.column(column).take(rows)).reshape(shape)
 

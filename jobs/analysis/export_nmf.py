@@ -95,7 +95,7 @@ def _names(plan: Plan) -> dict[str, str]:
     unknown = [name for name in plan.spine.levels if name not in known]
     if unknown:
         raise ConfigError(
-            "geography.levels", "are not all of the layout", got=unknown, want=list(known)
+            "geography.levels", "include some that the layout lacks", got=unknown, want=list(known)
         )
     for level in plan.levels:
         if level.on_demand or plan.strategy.strata:
@@ -135,7 +135,7 @@ def _refuse_unknown(plan: Plan) -> None:
     if unknown:
         raise ConfigError(
             "invariants",
-            "are not all of the layout",
+            "include some that the layout cannot express",
             got=unknown,
             want="total, facilities of hhgq at the last geolevel, and no minors in nursing homes",
             remedy="--without-constraints writes the noisy answers alone",
@@ -263,7 +263,7 @@ def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, fil
 def _bounds(
     plan: Plan, release: ReleaseLayout, lattice: Lattice
 ) -> tuple[Query, list[IntArray], list[IntArray]] | None:
-    """Return int64[G, t], lower and upper bounds on persons by type, for every geolevel."""
+    """Return query, lower and upper bounds, int64[geounits, types] per geolevel; or None."""
     facilities = plan.limits.facilities
     if facilities is None:
         return None

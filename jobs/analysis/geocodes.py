@@ -34,7 +34,7 @@ class NamedGeounits:
 
     @cached_property
     def _leaves(self) -> tuple[Geocodes, Geocodes]:
-        """Return (named, spine) geocodes of all leaves, bytes[G] each, by named geocode."""
+        """Return census and spine geocodes of all leaves, bytes[G] each, by census geocode."""
         if self.plan.census is None:
             leaves = read_public_geocodes(self.release, self.plan.leaf.name).astype(np.bytes_)
             return leaves, leaves
@@ -45,11 +45,11 @@ class NamedGeounits:
 
     @property
     def leaves(self) -> Geocodes:
-        """Return bytes[G], the named geocodes of all leaves, ascending."""
+        """Return bytes[G], the geocodes by which users name the leaves, ascending."""
         return self._leaves[0]
 
     def on_spine(self, leaves: Sequence[str] | Geocodes) -> Geocodes:
-        """Return bytes[n], the distinct spine geocodes of named leaves; keep unknown codes."""
+        """Return bytes[n], the distinct spine geocodes of some leaves; keep unknown codes."""
         wanted = np.asarray(leaves)
         if wanted.dtype.kind != "S":  # ? is in no geocode
             wanted = np.char.encode(wanted.astype(np.str_), "ascii", "replace")
@@ -82,7 +82,7 @@ class NamedGeounits:
         return None if geolevel in self.plan.off_spine else stored
 
     def leaves_of(self, code: str, command: str = "estimate") -> Geocodes:
-        """Return bytes[n], the named geocodes of the leaves of a geounit, ascending.
+        """Return bytes[n], the geocodes of the leaves in a geounit, ascending.
 
         Raises:
           InputError: The geounit does not exist, or the code names two geounits.
@@ -97,7 +97,7 @@ class NamedGeounits:
         return known[np.char.startswith(codes, stored.encode())]
 
     def _stored(self, code: str, command: str) -> tuple[str, str]:
-        """Return the geolevel of a geounit, and its geocode there."""
+        """Return the geolevel of a geounit, and its geocode in the files of that geolevel."""
         low, high = code, code
         if self.plan.census is not None:  # both geocodes have the same first digits
             low = code[: self.plan.shared_digits]

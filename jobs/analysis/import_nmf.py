@@ -101,7 +101,7 @@ def read_nmf(request: NmfImport, reporter: Reporter) -> Path:
       OutputError: The folder is not empty or cannot be written.
     """
     if (request.allocation is None) != (request.rho is None):
-        raise ConfigError("--allocation", "goes with --rho, and --rho with it")
+        raise ConfigError("--allocation", "and --rho must be given together")
     folder = request.folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(
@@ -213,7 +213,12 @@ def _as_file(content: bytes) -> Iterator[Path]:
 
 
 def _geocodes(level: LevelFiles, spans: dict[Path, tuple[str, str]]) -> npt.NDArray[np.bytes_]:
-    """Return bytes[G], the geounits of answers and constraints; fill `spans` by file."""
+    """Return bytes[G], the geocodes of all geounits with answers or constraints, ascending.
+
+    Args:
+      level: Files of a geolevel.
+      spans: Receives the first and last geocode of every file.
+    """
     codes_of = []
     for kind, paths in ((ANSWERS, level.answers), (CONSTRAINTS, level.constraints)):
         for path in paths:
@@ -255,10 +260,14 @@ def _noise(request: NmfImport, source: _Source) -> tuple[str, Stated]:
                 return chains, stated
             differences.append(differs)
     chain, query, value, want = differences[0]
-    what = "is not in the allocation"
+    what = "has noisy answers, but is not in the allocation"
     if want is not None:
-        by = "in the allocation" if request.allocation is not None else "other variances imply"
-        what = f"has another variance than {by}"
+        by = (
+            "of the allocation"
+            if request.allocation is not None
+            else "implied by the other variances"
+        )
+        what = f"has another noise variance than that {by}"
     raise InputError(f"geolevel {levels[chain.last]}, query {query}", what, got=value, want=want)
 
 
@@ -385,7 +394,11 @@ def _check_times(
 
 
 def _cost(texts: set[str]) -> Fraction | None:
-    """Return the stated cost of the rows; None if costs differ or are no fractions."""
+    """Return the cost that all rows state, or None if costs differ or are no fractions.
+
+    Args:
+      texts: Distinct values of the cost column.
+    """
     try:
         return parse_fraction(next(iter(texts)), COST) if len(texts) == 1 else None
     except BudgetError:
@@ -407,7 +420,8 @@ def _check_shapes(where: str, rows: Index, queries: dict[str, Query]) -> None:
         shapes, want = rows.shapes[rows.query == index], list(queries[name].shape)
         if shapes.shape[1] != len(want) or (shapes != np.array(want)).any():
             got = shapes[0].tolist()
-            raise InputError(f"{where}, query {name}", "has another shape", got=got, want=want)
+            what = "has another shape than in the schema"
+            raise InputError(f"{where}, query {name}", what, got=got, want=want)
 
 
 # --- the folder ----------------------------------------------------------------------------------
@@ -524,7 +538,7 @@ def _publish_answers(
 
 
 def _between(source: _Source, index: int, codes: ObjectArray) -> pa.Table:
-    """Read the rows of a geolevel from the first to the last of some geounits, by geocode."""
+    """Read the rows of a geolevel between the first and the last of these geocodes."""
     files = source.levels[index].answers
     if source.lattice.spine.digits[index] == 0:
         table = read_values(files)
@@ -537,7 +551,15 @@ def _between(source: _Source, index: int, codes: ObjectArray) -> pa.Table:
 def _answers(
     source: _Source, index: int, table: pa.Table, query: Query, codes: ObjectArray
 ) -> IntArray:
-    """Return int64[G, m], the answers of a query in some geounits."""
+    """Return int64[geounits, answers], the answers of a query.
+
+    Args:
+      source: The measurement files.
+      index: Index of the geolevel.
+      table: Rows of the geolevel, for at least the geounits `codes`.
+      query: The query.
+      codes: Geocodes of the geounits, in the order of the result.
+    """
     written = table.column("query").unique().to_pylist()
     names = [name for name in written if parse_query(source.schema, name).name == query.name]
     rows = table.filter(pc.is_in(table.column("query"), pa.array(names, pa.string())))

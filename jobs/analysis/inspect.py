@@ -33,7 +33,12 @@ from jobs.pipeline.storage.place import Place, found_under, names_below
 
 
 def _release(out: Place, solution: str | None) -> Place:
-    """Return the folder of the release of a run, or the folder itself if it is a release."""
+    """Return the release folder.
+
+    Args:
+      out: A run folder or a release folder.
+      solution: A further solution of the run; None for the release itself.
+    """
     return received_release(out).root if is_release(out) else release_folder(out, solution)
 
 
@@ -147,7 +152,15 @@ def _answers(
     values: Sequence[str],
     read: Callable[[Dataset, str, str], pa.Table],
 ) -> Iterator[tuple[dict[str, Any], dict[str, tuple[Any, ...]]]]:
-    """Yield (other columns, values by label) of each row of a geounit and query."""
+    """Yield for each row of a geounit its facts, and the values of its answers by label.
+
+    Args:
+      dataset: Dataset of answers or estimates; nothing is yielded if it does not exist.
+      geocode: The geounit.
+      query: The query; None for all.
+      values: Columns with one value per answer. All other columns are facts.
+      read: Reads the rows of a dataset between two geocodes.
+    """
     if not (dataset / MANIFEST).exists():
         return
     answers = Dataset.open(dataset)
@@ -172,7 +185,7 @@ def _known_name(release: ReleaseLayout, query: str) -> str:
 
 
 def _same(query: str, name: str) -> bool:
-    """Return whether two texts name the same query, with terms in any order."""
+    """Return whether two texts name one query; the order of terms does not matter."""
     return sorted(map(str.strip, query.split("*"))) == sorted(map(str.strip, name.split("*")))
 
 

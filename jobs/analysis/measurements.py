@@ -23,7 +23,7 @@ class NoisyAnswers:
       labels: Labels of the m answers.
       geocodes: str[G], the measured geounits; only children are not measured.
       answers: int64[G, m], persons plus noise.
-      mechanisms: One per geounit: the noise of each of its answers.
+      mechanisms: For each geounit, the noise distribution of each answer.
     """
 
     labels: tuple[str, ...]

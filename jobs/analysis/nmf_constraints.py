@@ -35,7 +35,8 @@ class Exact:
 
     Attributes:
       invariants: Section `invariants` of the run file; paths are relative to its folder.
-      totals: For each geolevel, root first, down to the last with totals: int64[G], exact totals.
+      totals: int64[G], exact totals of the geounits, for each geolevel from the root to the last
+      geolevel with totals.
       facilities: Facilities by type for each leaf geocode; None without bounds.
     """
 
@@ -53,7 +54,7 @@ def read_exact(
       schema: Attributes and cells.
       lattice: The geounits.
       levels: The files, in the order of the spine.
-      left_out: Constraints to ignore, without their suffix.
+      left_out: Names of constraints to ignore, without the suffix `_con`.
 
     Raises:
       InputError: A constraint is unknown, lacks a geounit, or contradicts another.
@@ -89,7 +90,15 @@ def read_exact(
 def _by_geounit(
     table: pa.Table, names: set[str], lattice: Lattice, index: int, level: LevelFiles
 ) -> Mapping[str, IntArray]:
-    """Return int64[G, m] by constraint, in the order of the geounits."""
+    """Return the values of each constraint, int64[geounits, values], by geocode.
+
+    Args:
+      table: Rows of the constraints of a geolevel.
+      names: Names of the constraints.
+      lattice: Geounits of all geolevels.
+      index: Index of the geolevel.
+      level: Files of the geolevel.
+    """
     out = {}
     where, known = f"constraints of {level.geolevel}", lattice.codes[index]
     for name in sorted(names):
@@ -141,7 +150,7 @@ def _facilities(
     least, most = rows[LEAST], rows[MOST]
     if least.shape[1] != len(types) or most.shape != least.shape:
         raise InputError(
-            where, "have bounds of other types", got=[least.shape[1], most.shape[1]], want=types
+            where, "have bounds for other types", got=[least.shape[1], most.shape[1]], want=types
         )
     counts = most // PERSONS_PER_FACILITY
     if (counts * PERSONS_PER_FACILITY != most).any() or (counts < 0).any():

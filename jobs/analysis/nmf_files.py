@@ -78,7 +78,7 @@ class Index:
       names: Names of the queries, without suffix.
       query: int32[R], index into `names` of each row.
       variances: float64[R], variance of the noise of one answer of each row.
-      is_single: Whether the file stores variances in 4 bytes.
+      is_single: Whether the file stores variances in 4 bytes, not 8.
       costs: Distinct privacy losses as text; one empty text if the file has no exact ones.
       cost: int32[R], index into `costs` of each row.
       shapes: int64[R, d], shape of the query of each row; None if the file has no shapes.
@@ -172,7 +172,9 @@ def read_index(path: Path, kind: str) -> Index:
     for name in names:
         if not name.endswith(suffix):
             want = f"a name ending in {suffix}"
-            raise InputError(str(path), "has a query of another kind", got=name, want=want)
+            raise InputError(
+                str(path), "has a query that does not belong in this folder", got=name, want=want
+            )
     variances = table.column("variance")
     if not pa.types.is_floating(variances.type) or (variances.null_count and kind == ANSWERS):
         raise InputError(str(path), "has variances that are no numbers", got=variances.type)
@@ -229,7 +231,7 @@ def digest_of(folder: Path, levels: Sequence[LevelFiles]) -> tuple[int, str]:
 
 
 def chain_starts(lattice: Lattice, index: int) -> IntArray:
-    """Return int64[G], the first geolevel of the chain of only children ending in each geounit."""
+    """Return int64[G], for each geounit the first geolevel of the chain that ends in it."""
     starts = np.full(len(lattice.codes[index]), index)
     geounit = np.arange(len(starts))
     going = lattice.is_only_child[index].copy()

@@ -179,7 +179,7 @@ def derived(schema: Schema, geolevels: Sequence[str], noise: Noise, source: str)
 def _fitted_costs(
     schema: Schema, ordinary: Sequence[Mapping[str, Variance]]
 ) -> list[dict[str, Fraction]]:
-    """Fit the cost of every query to its variance, with bounded neighbors."""
+    """Return by geolevel the simplest zCDP cost of each query that gives its variance."""
     # Largest and smallest 1 / sigma^2 whose variance rounds to the stored one.
     ends = {
         (index, name): [1 / _sigma_sq(end) for end in variance.interval()]
@@ -199,7 +199,7 @@ def _fitted_costs(
 
 
 def _multiple(low: Fraction, high: Fraction, bits: int) -> int | None:
-    """Return the multiple of 2^-bits nearest to the middle of an interval; None if outside."""
+    """Return m so that m 2^-bits is nearest to the middle of [low, high]; None if it is outside."""
     low, high = low * (1 << bits), high * (1 << bits)
     number = max(1, round((low + high) / 2))
     return number if low <= number <= high else None

@@ -111,7 +111,8 @@ class Release:
         Args:
           query: Any query on the schema, such as `"sex * votingage"`, `"age[65+]"` or `"total"`.
           geolevel: Geolevel whose geounits are tabulated.
-          confidence: Confidence level; default: 0.9 for estimates, that of replicates for counts.
+          confidence: Confidence level; default: 0.9 for estimates, and for counts the level that
+            `das replicate` used.
 
         Returns:
           Table with columns geolevel, geocode, name (if names exist), one label column per
@@ -292,7 +293,7 @@ class Release:
         return verify_run(self._resolved)
 
     def _areas(self, areas: AreasOrFile | None) -> Areas:
-        """Return leaf geocodes by name of area; emit warnings about an area file."""
+        """Return leaf geocodes by name of area, none for None; emit warnings about an area file."""
         if areas is None or isinstance(areas, Mapping):
             return areas or {}
         file = self._file(areas)

@@ -159,7 +159,7 @@ def _arcs(
 
 
 def _junctions(rings: Sequence[IntArray]) -> BoolArray:
-    """Return bool over all corners of all rings, whether rings part there."""
+    """Return bool[corners of all rings], whether two rings share the corner and then diverge."""
     before = _keys(np.concatenate([np.roll(ring, 1, axis=0) for ring in rings]))
     after = _keys(np.concatenate([np.roll(ring, -1, axis=0) for ring in rings]))
     at = _keys(np.concatenate(list(rings)))
@@ -213,7 +213,13 @@ def _simplified(arc: IntArray, tolerance: float) -> IntArray:
 
 
 def _across(arc: IntArray, start: int, end: int) -> FloatArray:
-    """Return distances of corners from a segment; from its start if the segment is a point."""
+    """Return the distance of every corner of an arc from a segment.
+
+    Args:
+      arc: int64[n, 2], the corners.
+      start: Index of the first corner of the segment.
+      end: Index of its last corner. If both are one point, distances are from this point.
+    """
     x, y = (arc - arc[start]).astype(np.float64).T
     along = (arc[end] - arc[start]).astype(np.float64)
     length = float(np.hypot(*along))

@@ -46,7 +46,7 @@ class Polygons:
     rings: Sequence[Rings]
 
     def column(self, field: str) -> list[str]:
-        """Return a property of every area; empty text if missing.
+        """Return the value of a property for every area, or an empty text where it is missing.
 
         Raises:
           InputError: No area has the property.
@@ -116,7 +116,7 @@ def _rings_of(geometry: Mapping[str, Any] | None) -> Rings:
 
 
 def _ring(corners: object) -> FloatArray:
-    """Return float64[n, 2] without the closing corner."""
+    """Return float64[n, 2], the x and y of the corners, without the closing corner."""
     ring = np.asarray(corners, np.float64).reshape(-1, 2)
     if not len(ring):
         raise ValueError("a ring has no corners")

@@ -67,7 +67,7 @@ class Repeated:
 
     Attributes:
       name: Name of the product.
-      plan: Its plan, marked as not for release, because the noise of replicates is public.
+      plan: Plan of the product, marked as not for release: the noise of replicates is public.
       release: The release that takes the place of the truth.
       queries: Compared queries.
     """
@@ -253,7 +253,7 @@ def replicate(
 
 
 def is_checked(number: int) -> bool:
-    """Return whether a replicate is replicated itself."""
+    """Return whether a replicate is itself replicated, to test the coverage of intervals."""
     return number % CHECKED == 1
 
 

@@ -65,7 +65,7 @@ class ComputedEstimates:
 
     @cached_property
     def _terms(self) -> GeolevelTerms:
-        """Return the terms of the geolevel on the components that the query touches."""
+        """Return the terms of the estimates of the geolevel that this query needs."""
         terms = self.estimator.terms[self.level]
         return terms.restricted(terms.coordinates.touched_by((self.query,)))
 

@@ -28,7 +28,7 @@ class Finished:
 
     @property
     def run_file(self) -> Path | None:
-        """Return the run file; None if a folder is named."""
+        """Return the run file, or None if the argument of the command is a folder."""
         path = self.release
         return path if isinstance(path, Path) and not path.is_dir() else None
 

@@ -135,7 +135,14 @@ class SessionOptions:
         solution: str | None,
         confidential: Place | None = None,
     ) -> Resolved:
-        """Load the run of a folder, from the run file that the folder remembers."""
+        """Load the run of a folder, from the run file whose path the folder stores.
+
+        Args:
+          out: The run folder.
+          config: Another run file to use; None for the stored one.
+          solution: A further solution of the run; None for the release itself.
+          confidential: The confidential folder; None for the stored one.
+        """
         from jobs.pipeline.folder.identity import load_again
 
         resolved = load_again(out.resolve(), config, self.master, solution, confidential)

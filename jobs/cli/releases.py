@@ -100,7 +100,7 @@ def verify(
 
 
 def _name_published(path: Path | None) -> None:
-    """Print the name of a publishable file."""
+    """Print the path of a written file, and mark it as publishable."""
     typer.echo(printable(f"{path}  publishable"))
 
 
@@ -131,7 +131,13 @@ def inspect(out: FolderArgument, request: InspectRequest, as_json: JsonOption = 
 
 
 def _write_reports(out: Place, to: Path | None, solution: str | None) -> None:
-    """Write the reports of a finished run again; for a release folder only the public ones."""
+    """Write the reports of a finished run again; for a release folder only the public ones.
+
+    Args:
+      out: A run folder or a release folder.
+      to: Folder of the public reports; None for the release.
+      solution: A further solution of the run; None for the release itself.
+    """
     from jinja2 import TemplateError
 
     from jobs.pipeline.config.released import is_survey_release

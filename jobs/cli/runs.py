@@ -141,10 +141,12 @@ def run(
     further solution.
     """
     if not isinstance(path, Path) or path.is_dir():
-        refuse_options("goes with a run file; this is a folder", out=options.out, only=only)
+        refuse_options(
+            "goes with a run file, but the argument is a folder", out=options.out, only=only
+        )
         _resume(path, options, folder)
         return
-    refuse_options("goes with the folder of a run; this is a file", **vars(folder))
+    refuse_options("goes with the folder of a run, but the argument is a file", **vars(folder))
     if only != "solve":
         refuse_options("goes with --only solve, or the folder of a run", solution=options.solution)
     if is_survey_file(path):

@@ -103,7 +103,8 @@ class GenerateSpec:
       like: Run file to rehearse: invent data for it, and write a run file that reads them.
       format: records, histograms or block_table.
       persons: With --like or a schema file: number of persons. Default: 40 a block.
-      with_prims: Use the eight geolevels of the 2020 tables of persons; also write pl94 cells.
+      with_prims: Use the eight geolevels of the 2020 tables of persons. Except for dhc_households,
+        also write the counts of persons by block in the cells of the schema pl94.
     """
 
     blocks: int = 3000

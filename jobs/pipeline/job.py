@@ -42,7 +42,7 @@ class Job:
 
     @property
     def release(self) -> ReleaseLayout:
-        """Return the paths shared by all products, of the release or of a named solution."""
+        """Return the paths that all products share: those of the release or of a named solution."""
         return self.resolved.release
 
     @property
@@ -54,6 +54,11 @@ class Job:
         self, name: str, what: str, geolevel: str | None = None
     ) -> AbstractContextManager[Line]:
         """Show progress of a stage or a part of it, and record its time and memory.
+
+        Args:
+          name: Name of the stage.
+          what: Name of the part of the stage.
+          geolevel: Geolevel of the part; None if it has none.
 
         Raises:
           OutputError: Another driver has taken over the run folder.

@@ -156,7 +156,7 @@ def _limited(neighborhood: Neighborhood, in_words: str) -> Limited:
 
 
 def relation_words(neighbors: Neighbors, limited: Neighborhood) -> str:
-    """Describe how the invariants limit the epsilon of a run; empty if they do not.
+    """Describe how the invariants limit the epsilon of a run; empty if they limit nothing.
 
     Args:
       neighbors: Neighboring relation of the run.
@@ -184,7 +184,10 @@ def relation_words(neighbors: Neighbors, limited: Neighborhood) -> str:
 
 
 def statement_words(neighborhood: Neighborhood) -> str:
-    """Describe how the invariants limit one privacy statement; empty if they do not.
+    """Describe which changes a privacy statement covers, given the invariants; empty for all.
+
+    A change of the data is covered only if it alters no invariant. The examples are a statement
+    about moves within a tract and one about moves within a state.
 
     >>> kind, by = Change.WITHIN, ("total in every tract",)
     >>> statement_words(Neighborhood(kind, "tract", Comparable.NONE, by))

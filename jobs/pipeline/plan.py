@@ -205,7 +205,7 @@ class Plan:
 
     @property
     def geolevels(self) -> tuple[str, ...]:
-        """Return the geolevels with counts: those of the spine, root first, then those off it."""
+        """Return the geolevels with counts: of the spine, root first, then of the census only."""
         return (*self.spine.levels, *self.off_spine)
 
     @cached_property

@@ -283,7 +283,7 @@ def _refuse_elsewhere(resolved: Resolved) -> None:
 def run_measuring(
     resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None
 ) -> list[Place]:
-    """Read the data and draw the noisy answers, once.
+    """Read the data and draw the noisy answers, once; the arguments are those of `open_job`.
 
     Returns:
       The folders of measurements.
@@ -298,6 +298,8 @@ def run_measuring(
 
 def run_solving(resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None) -> list[Place]:
     """Make a finalized release, or a named solution, from published measurements.
+
+    The arguments are those of `open_job`.
 
     Returns:
       Main output files.
@@ -317,6 +319,8 @@ def run_evaluating(
     resolved: Resolved, reporter: Reporter, tasks: Tasks | None = None
 ) -> list[Place]:
     """Compare a finalized release with the truth, and write the internal reports.
+
+    The arguments are those of `open_job`.
 
     Returns:
       The reports and evaluations, all confidential.

@@ -124,7 +124,7 @@ def _check_evaluate(config: SurveyConfig) -> None:
     target, positive = predict.attribute, {*predict.levels}
     check_each([target], names, "evaluate.predict.attribute", _OF_MICRODATA)
     is_part = positive < {*levels[target]} and len(positive) == len(predict.levels)
-    what = f"need some levels of {target}, and not all"
+    what = f"need distinct levels of {target}, at least one and not all"
     require(is_part, "evaluate.predict.levels", what, predict.levels, levels[target])
     require(evaluate.groups, where, "is required with `predict`")
     what = "holds the predicted attribute, which is constant within such a group"
@@ -153,7 +153,7 @@ def _check_names(config: SurveyConfig) -> None:
     }
     for where, name in names.items():
         is_name = re.fullmatch(r"[a-z][a-z0-9_]*", name) and len(name) <= LONGEST_NAME
-        require(is_name, where, "has attributes that make no name: give it a `name`", name)
+        require(is_name, where, "needs a `name`, because its attributes make no valid name", name)
         where, remedy = "statistics and tables", "give each a different `name`"
         require([*names.values()].count(name) == 1, where, f"has a name twice: {remedy}", name)
         require(name != SYNTHESIS, where, f"has the name of another part: {remedy}", name)
@@ -241,7 +241,7 @@ def read_weights(
       records: Public number of records; times the weight it is the size, where the file has none.
 
     Returns:
-      Labels to the public stratum, for every combination of levels, in order.
+      Public stratum by labels, for every combination of levels; the last attribute runs fastest.
 
     Raises:
       ConfigError: A stratum is missing, repeated or unknown; a weight is negative or no exact

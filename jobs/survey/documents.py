@@ -151,7 +151,7 @@ class ReleasedTable:
 
 @document
 class SurveyTables:
-    """The released tables of a survey; `tables/NAME.csv` has the counts of each.
+    """The released tables of a survey; `tables/NAME.csv` repeats the counts of table NAME.
 
     Attributes:
       format: 1.
@@ -166,7 +166,7 @@ class SurveyTables:
 
 @document
 class TablePromise(ConditionedPromise):
-    """Privacy guarantee of a table in the manifest, with the names of its exact marginals.
+    """Privacy guarantee of a table as the manifest states it, with the names of exact marginals.
 
     Attributes:
       exact: Names of marginals published as counted, without protection; `total` is the number of

@@ -45,7 +45,7 @@ def refuse_survey_folder(out: Place) -> None:
         raise ConfigError(
             str(out),
             "is the run folder of a survey, but the command works on censuses",
-            want="das inspect, run or verify; evaluate takes its run file",
+            want="das inspect, das run or das verify; das evaluate takes the run file",
         )
 
 

@@ -215,7 +215,9 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
     """
     manifest = read_survey_manifest(plan.made.manifest)
     if manifest.configuration_digest != plan.digest:
-        raise VerificationError(str(plan.made.manifest), "is of another configuration")
+        raise VerificationError(
+            str(plan.made.manifest), "states another digest than its configuration has"
+        )
     verify_contents(plan.made, manifest)
     spent = _check_costs(plan)
     means, tables = read_results(plan.made)
@@ -231,7 +233,9 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
     records = 0 if manifest.records is None else len(read_microdata(plan).codes)
     if records != (manifest.records or 0):
         where, want = str(plan.made.microdata), manifest.records
-        raise VerificationError(where, "has another number of records", got=records, want=want)
+        raise VerificationError(
+            where, "has another number of records than stated", got=records, want=want
+        )
     return {
         "parts": len(manifest.parts),
         "datasets": len(manifest.outputs),
@@ -246,7 +250,9 @@ def _check_costs(plan: SurveyPlan) -> Fraction:
     ledger = read_ledger_of_parts(plan.release.ledger)
     planned = ledger.planned
     if (planned.granted, dict(planned.costs)) != (plan.budget.total, plan.costs):
-        raise VerificationError(str(plan.release.ledger), "is of another budget")
+        raise VerificationError(
+            str(plan.release.ledger), "states another budget or other costs than planned"
+        )
     for part, digest in ledger.measured.items():
         dataset = plan.release.measured_part(part)
         verify_files(dataset)

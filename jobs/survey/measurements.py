@@ -88,7 +88,14 @@ def sum_rows(
     definition: Definition,
     neighbors: Neighbors,
 ) -> Rows:
-    """Return the noisy sums of a statistic as rows, by step and stratum."""
+    """Return the noisy sums of a statistic as rows, ordered by step and stratum.
+
+    Args:
+      history: Noisy sums by step and stratum.
+      names: Names of the strata.
+      definition: Definition of privacy, which determines the unit of the cost.
+      neighbors: Neighbors that the cost compares.
+    """
     rows = [
         {
             "stratum": name,
@@ -125,7 +132,7 @@ def read_sums(dataset: Place) -> NoisySums:
 def cost_of_sums(
     history: Sequence[Sequence[NoisySum]], definition: Definition, neighbors: Neighbors
 ) -> Fraction:
-    """Compute the privacy loss of noisy sums: the largest over strata, summed over steps."""
+    """Add up, over the steps, the largest privacy loss of a stratum in the step."""
     largest = [max(one.cost(definition, neighbors) for one in sums) for sums in history]
     return sum(largest, Fraction(0))
 

@@ -363,7 +363,7 @@ def _strata(
 ) -> tuple[Strata, dict[str, Fraction], tuple[str, ...], IntArray]:
     """Return strata, weights by name, names of pooled strata, and the stratum of each combination.
 
-    Sizes computed from weights are expected sizes; the true ones vary as those of a sample.
+    Sizes computed from weights are expected sizes; true sizes vary around them as in a sample.
     """
     neighbors, records = run.privacy.neighbors, run.data.n_records
     if config.weights is None:
@@ -384,12 +384,13 @@ def pool_small(
     """Pool the strata whose public size is below a share of all records.
 
     Args:
-      public: Labels to the public stratum, for every combination of levels, in order.
+      public: Public stratum by labels, for every combination of levels; the last attribute runs
+        fastest.
       min_share: The share.
       shape: Number of levels of each attribute.
 
     Returns:
-      Sizes and weights by name of stratum, names of those that were pooled, int64[shape] the number
+      Sizes and weights by name of stratum, names of the pooled strata, int64[shape] the index
       of the stratum of each combination.
     """
     total = sum(stratum.size for stratum in public.values())
@@ -524,20 +525,20 @@ class TablePlan:
 
     @property
     def conditioning(self) -> Conditioning:
-        """Return the noise of the table."""
+        """Return the noise distribution of the table, conditional on its exact marginals."""
         return Conditioning.of(self.cost, compared_records(self.exact, len(self.shape)))
 
     def margins(self) -> tuple[IntArray, ...]:
-        """Return int64[n] for each exact marginal: the index of the marginal value of each cell."""
+        """Return int64[cells] per exact marginal: which of its values counts each cell."""
         return tuple(margin_of(self.shape, axes) for axes in self.exact)
 
     @cached_property
     def rows(self) -> IntArray:
-        """Return int64[m, n], the kept sums, in the order that makes drawing fastest."""
+        """Return int64[sums, cells], the exact sums as rows, in the order that draws fastest."""
         return margin_rows(self.margins())
 
     def exact_counts(self, counts: IntArray) -> tuple[IntArray, ...]:
-        """Compute the exact marginals, each int64[values], of counts int64[n]."""
+        """Compute each exact marginal, int64[values], from counts int64[cells]."""
         return tuple(
             np.bincount(label, counts, minlength=label.max() + 1).astype(np.int64)
             for label in self.margins()
@@ -545,7 +546,12 @@ class TablePlan:
 
 
 def margin_of(shape: Sequence[int], axes: Sequence[int]) -> IntArray:
-    """Return int64[n], the index of the marginal value of each cell of a table."""
+    """Return int64[cells], the index of the value of a marginal that counts each cell.
+
+    Args:
+      shape: Number of levels of each attribute of the table.
+      axes: Positions of the attributes of the marginal.
+    """
     cells = np.indices(tuple(shape)).reshape(len(shape), -1)
     out = np.zeros(cells.shape[1], np.int64)
     for axis in axes:
@@ -584,7 +590,7 @@ def table_plan(config: TableConfig, run: SurveyConfig, budget: Fraction) -> Tabl
       budget: Total budget of the run.
 
     Raises:
-      ConfigError: It names an unknown attribute, or its guarantee would be empty.
+      ConfigError: The table names an unknown attribute, or its guarantee would be empty.
       BudgetError: The table is too large to be drawn exactly.
     """
     definition, neighbors = run.privacy.definition, run.privacy.neighbors

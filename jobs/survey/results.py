@@ -66,7 +66,7 @@ def write_results(plan: SurveyPlan, results: MeansTable | SurveyTables) -> None:
 
 
 def read_results(made: ReleaseLayout) -> tuple[MeansTable | None, SurveyTables | None]:
-    """Read means and tables of a release or of a further solution; None for what it lacks.
+    """Return (means, tables) of a release or of a further solution; None for a missing document.
 
     Raises:
       OutputError: A file is damaged.
@@ -333,7 +333,7 @@ def write_microdata(plan: SurveyPlan, records: Records) -> None:
     """Write records with the labels of their levels, as Parquet and CSV.
 
     Raises:
-      OutputError: They cannot be written, or are published.
+      OutputError: The microdata cannot be written, or were already published.
     """
     columns = {
         name: pa.DictionaryArray.from_arrays(
@@ -366,7 +366,7 @@ def read_microdata(plan: SurveyPlan) -> Records:
     table = Dataset.open(folder).read()
     if table.column_names != list(domain.names):
         raise OutputError(
-            str(folder), "has other columns", got=table.column_names, want=list(domain.names)
+            str(folder), "lacks or adds columns", got=table.column_names, want=list(domain.names)
         )
     codes = np.empty((table.num_rows, len(domain.names)), np.int64)
     for i, name in enumerate(domain.names):

@@ -37,7 +37,7 @@ class Proposal:
       column: Name of the column in the file.
       name: Name of the attribute.
       levels: Labels of the levels, in order.
-      codes: Value in the file to label; empty if the values are the labels.
+      codes: Each value in the file to its label; empty if the values are the labels.
       recodes: Name of a recode to {group: levels}.
       source: Source of the levels.
     """
@@ -73,7 +73,7 @@ class Proposed:
 
     Attributes:
       attributes: Attributes in the order of the file.
-      left_out: Column to the reason for leaving it out.
+      left_out: Name of each other column to the reason why it is no attribute.
     """
 
     attributes: tuple[Proposal, ...]
@@ -150,7 +150,13 @@ def is_age(column: Column) -> bool:
 
 
 def _reason(column: Column, following: Collection[str], wanted: Wanted) -> str:
-    """Return the reason why a column is no attribute; empty if it can be one."""
+    """Return the reason why a column cannot be an attribute, or an empty text if it can.
+
+    Args:
+      column: The column.
+      following: Names of columns with a single value in every geounit.
+      wanted: Requirements of the user.
+    """
     if column.name in wanted.left_out:
         return "is left out by --leave-out"
     if column.fault:

@@ -34,7 +34,7 @@ class Geolevel:
     Attributes:
       name: Name of the geolevel.
       digits: Length of its geocodes.
-      why: How it was found; empty if the user stated it.
+      why: How the geolevel was found; empty if the user stated it.
     """
 
     name: str
@@ -150,7 +150,7 @@ def propose_names(
 
 
 def _branching(geocodes: Collection[str], digits: int) -> list[int]:
-    """Return lengths at which geounits have several children and several siblings."""
+    """Return lengths of prefixes that suit as geolevels: several children and several siblings."""
     numbers = {length: len({code[:length] for code in geocodes}) for length in range(digits + 1)}
     lengths: list[int] = []
     for length in range(1, digits):

@@ -29,7 +29,7 @@ class Geocoded:
       path: Path of the file.
       look: Summary of its columns.
       geocode: Column of the geocodes, or the columns of its parts.
-      column: The same as one column.
+      column: The geocodes as one column, joined if they have several parts.
       geography: Summary of its geocodes.
     """
 
@@ -40,7 +40,7 @@ class Geocoded:
     geography: Geography
 
     def lost(self, digits: int) -> bool:
-        """Return whether geocodes of this many digits lost leading zeros."""
+        """Return whether leading zeros may be missing, if geocodes have this many digits."""
         return self.column.shortest < digits or not self.column.is_text
 
 
@@ -51,7 +51,7 @@ class RunText:
     Attributes:
       request: Options of `das init`.
       data: The person records.
-      listed: The public list of geounits; None if there is none.
+      listed: The public list of geounits; None if the user gave no list.
       guessed: Whether the column of the geocodes was guessed.
       levels: Geolevels, root first.
       proposed: Attributes, and columns left out.

@@ -66,8 +66,9 @@ class TableNumbers:
     """Numbers by table and geolevel.
 
     Attributes:
-      tables: The T tables.
-      numbers: float64[T, L]; 0 for missing weights, infinite for missing targets.
+      tables: The T tables that the file names.
+      numbers: float64[T, L], weight or target by table and geolevel; 0 for missing weights,
+      infinite for missing targets.
     """
 
     tables: tuple[Query, ...]
@@ -287,7 +288,13 @@ def optimize_weights(
 
 
 def _spread(given: TableNumbers, queries: Sequence[Query], missing: float) -> FloatArray:
-    """Return float64[T, L], the numbers of all tables; `missing` for tables without numbers."""
+    """Return float64[tables, geolevels], the weight or target of each table at each geolevel.
+
+    Args:
+      given: Numbers of the tables that the file names.
+      queries: The tables.
+      missing: Number of a table that the file does not name.
+    """
     rows = {query.name: numbers for query, numbers in zip(given.tables, given.numbers, strict=True)}
     empty = np.full(given.numbers.shape[1], missing)
     return np.stack([rows.get(query.name, empty) for query in queries])
@@ -459,7 +466,7 @@ def search_shares(
 
 
 def _of_strata(plan: Plan, candidates: Sequence[Query]) -> list[tuple[int, Query]]:
-    """Return (stratum number from 1, candidate) for measured queries and all candidates."""
+    """Return (stratum from 1, query): its measured queries and all candidates within it."""
     out = []
     for number, stratum in enumerate(plan.strategy.strata, 1):
         measured = [entry.query for level in stratum.levels for entry in level.queries]
@@ -509,7 +516,7 @@ def _without_idle(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
 
 
 def _level_document(levels: Sequence[LevelStrategy]) -> dict[str, Any]:
-    """Return geolevels as in an allocation file; queries of a stratum without its condition."""
+    """Return geolevels as in an allocation file; names of queries omit the stratum (`where`)."""
     document = {}
     for level in levels:
         names = [entry.query.name.partition(" where ")[0] for entry in level.queries]

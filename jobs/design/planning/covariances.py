@@ -1,8 +1,8 @@
 """Predict covariances between answers of a plan, before any data are read.
 
 Estimates of different answers share noise: two tables that come from `detailed`, or a total and its
-parts. Sums and comparisons of published answers need covariances. They depend on budget, queries
-and geounits alone.
+parts. The variance of a sum or a difference of published answers depends on their covariance.
+Covariances depend only on the budget, the noisy and exact queries, and the list of geounits.
 """
 
 from __future__ import annotations

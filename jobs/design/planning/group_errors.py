@@ -116,7 +116,7 @@ class Units:
 
 
 def units_of(plan: Plan, tree: SubtreeClasses, group_goal: GroupGoal) -> Units:
-    """Return the units of all errors of groups."""
+    """Return, for each error of a group, its unit and the errors with which it is compared."""
     levels = plan.spine.levels
     persons = group_goal.persons(levels, tree.level_sizes())
     scale = np.zeros_like(persons)
@@ -135,7 +135,12 @@ def units_of(plan: Plan, tree: SubtreeClasses, group_goal: GroupGoal) -> Units:
 
 
 def largest_of_blocks(blocks: npt.NDArray[np.int64], values: FloatArray) -> FloatArray:
-    """Return float64[T, L], the largest value within the comparison of each error."""
+    """Return float64[T, L], the largest of the values that are compared with each value.
+
+    Args:
+      blocks: int64[T, L], index of the comparison of each table and geolevel.
+      values: float64[T, L], one value per table and geolevel.
+    """
     largest = np.zeros(int(blocks.max()) + 1)
     np.maximum.at(largest, blocks.ravel(), values.ravel())
     return largest[blocks]
@@ -281,7 +286,7 @@ def _unmet(
     problem: AllocationProblem,
     allocation: Allocation,
 ) -> str:
-    """Name the targets that the budget misses, with the rho that each would need alone."""
+    """Return a text that names missed targets, with the rho that each would need by itself."""
     rho, number = float(plan.budget.total), len(group_goal.rows)
     ratios = problem.errors(allocation.shares)[:number] * units.scale / group_goal.targets**2
     spots = [(int(a), int(b)) for a, b in np.argwhere(ratios > rho)]

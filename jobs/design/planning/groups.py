@@ -60,7 +60,7 @@ class GroupGoal:
       rows: The T tables of groups.
       targets: float64[T, L], largest accepted errors in the unit of the comparison; infinite for
         none.
-      sizes: Public sizes; None if unknown.
+      sizes: Public numbers of persons by (query, group, geolevel); None if unknown.
       floor: Least persons in a typical geounit for which relative errors count.
       others: Largest factor by which errors of other tables may grow; infinite for no limit.
       limits: Largest accepted root mean squared errors of tables, in persons.
@@ -75,15 +75,18 @@ class GroupGoal:
 
     @property
     def has_targets(self) -> bool:
-        """Return whether targets are met; else the largest error is minimized."""
+        """Return whether there are targets; without any, the largest error is minimized."""
         return bool(np.isfinite(self.targets).any())
 
     def persons(self, levels: tuple[str, ...], geounits: IntArray) -> FloatArray:
-        """Return float64[T, L], persons of each group in a typical geounit; NaN if unknown.
+        """Return float64[tables, geolevels], persons of the group in a typical geounit.
 
         Args:
           levels: Names of the geolevels.
-          geounits: int64[L], number of geounits of each.
+          geounits: int64[L], number of geounits of each geolevel.
+
+        Returns:
+          The public sizes, divided by the number of geounits where needed; NaN if unknown.
         """
         out = np.full((len(self.rows), len(levels)), np.nan)
         if self.sizes is None:

@@ -209,7 +209,7 @@ def compare_planners(product: Product, request: PlanRequest) -> PlannerCompariso
 
 
 def _wanted(product: Product, geolevel: str, request: PlanRequest) -> tuple[WorkloadConfig, str]:
-    """Return the tables with their bases, and their description."""
+    """Return the workload to plan, and words that describe where its tables come from."""
     if request.tables is not None:
         names, words = [text.strip() for text in request.tables], "given tables"
     else:

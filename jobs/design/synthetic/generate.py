@@ -58,7 +58,9 @@ def _check(spec: GenerateSpec) -> None:
     if spec.listed is not None and spec.schema in _WITHOUT_BLOCKS:
         raise ConfigError(where, "has no blocks, so --list does not apply", got=spec.schema)
     if spec.with_prims and (spec.listed is not None or spec.schema in _WITHOUT_BLOCKS):
-        raise ConfigError("generate, prims", "need generated blocks: leave out --list")
+        raise ConfigError(
+            "generate, prims", "need generated blocks: remove --list from the command"
+        )
     if spec.tracts is not None and not spec.tracts >= 1:
         raise ConfigError("generate, tracts", "is too small", got=spec.tracts, want="1 or more")
 

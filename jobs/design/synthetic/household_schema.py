@@ -90,7 +90,7 @@ def schema_text() -> str:
 
 
 def _runs(levels: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return levels in order, consecutive ones as a range."""
+    """Return the levels; write runs that are consecutive in `known` as ranges."""
     index_of = {level: index for index, level in enumerate(known)}
     runs: list[list[str]] = []
     for level in levels:
@@ -141,7 +141,7 @@ def _groups(
     group: Callable[[HouseholdType], str],
     order: tuple[str, ...] | None,
 ) -> dict[str, tuple[str, ...]]:
-    """Return labels of types by group, in the given order or that of their first types."""
+    """Return labels of types by group; without `order`, groups are in the order of `types`."""
     names = order or tuple(dict.fromkeys(group(kind) for kind in types))
     return {name: tuple(kind.label for kind in types if group(kind) == name) for name in names}
 

@@ -70,7 +70,14 @@ def add_household_details(
 
 
 def tenure_of(uniform: Uniform, schema: Schema, entries: Entries, n_rows: int) -> IntArray:
-    """Return int64[R, 4], households of each row by tenure of units; some pay no rent."""
+    """Return int64[R, 4], households of each block by the tenure level of dhc_units.
+
+    Args:
+      uniform: Draws this many uniform numbers, to choose renters who pay no rent.
+      schema: Schema of the households.
+      entries: Block, cell and number of households.
+      n_rows: R, the number of blocks.
+    """
     rows, cells, counts = entries
     rows, cells = np.repeat(rows, counts), np.repeat(cells, counts)
     tenure = schema.codes_of(cells)["tenure"]
@@ -161,7 +168,7 @@ def _draw_people(
 
 
 def _householder_ages(uniform: Uniform, size: int) -> IntArray:
-    """Draw int64[H], ages from 15 to 100; few of the first level are minors."""
+    """Draw int64[H], the age of each householder, 15 to 100; few in the first level are minors."""
     level = np.searchsorted(_AGES.cumsum() / _AGES.sum(), uniform(size), side="right")
     within = uniform(size)
     within = np.where(level == 0, within**0.25, within)
@@ -170,7 +177,11 @@ def _householder_ages(uniform: Uniform, size: int) -> IntArray:
 
 
 def _ages(minors: IntArray) -> IntArray:
-    """Return int64[H]: 0 no minors, 1 only under 6, 2 only 6 to 17, 3 both."""
+    """Return int64[H] by household: 0 no minors, 1 only under 6, 2 only 6 to 17, 3 both.
+
+    Args:
+      minors: int64[H, 2], number of members under 6, and from 6 to 17.
+    """
     return np.asarray((minors[:, 0] > 0) + 2 * (minors[:, 1] > 0), np.int64)
 
 

@@ -127,7 +127,7 @@ class Inventor:
         return Persons(geocodes, rows[can_be], kept, cells[can_be])
 
     def _common(self, index: int) -> FloatArray:
-        """Return float64[V], frequencies of the values of a column; equal within a level."""
+        """Draw float64[values], frequencies of the values of a column; equal within a level."""
         choice = self.choices[index]
         rng = seeded(*self.seed, 0, index)
         levels = next(iter(choice.levels.values()))

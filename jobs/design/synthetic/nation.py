@@ -257,7 +257,14 @@ def draw_tract(nation: GenerateSpec, tract: Tract, listed: ListedBlocks | None =
 def _units_of(
     rng: np.random.Generator, households: Entries, units: IntArray, facilities: IntArray
 ) -> dict[str, Entries]:
-    """Return the units of these households, vacant units and facilities in two schemas."""
+    """Return housing units and facilities by block, in the schemas dhc_units and h1_units.
+
+    Args:
+      rng: Random generator.
+      households: Block, cell and number of households.
+      units: int64[B, 2], occupied and vacant units.
+      facilities: int64[B, 7], facilities by type of group quarters.
+    """
     tenure = tenure_of(rng.random, schema_named(HOUSEHOLDS), households, len(units))
     vacant = rng.multinomial(units[:, 1], _VACANCIES)
     pairs = zip(facilities.T, facility_shares(), strict=True)
@@ -277,7 +284,14 @@ def _sparse(counts: IntArray) -> Entries:
 def _draw_persons(
     rng: np.random.Generator, mix: FloatArray, persons: IntArray, residents: IntArray
 ) -> Entries:
-    """Draw entries over the 2,016 cells from persons int64[B] and residents int64[B, 7]."""
+    """Draw block, pl94 cell and number of persons.
+
+    Args:
+      rng: Random generator.
+      mix: float64[8], shares of the population groups in the tract.
+      persons: int64[B], persons in households by block.
+      residents: int64[B, 7], residents of facilities by type of group quarters.
+    """
     size = len(persons)
     minors = np.clip(_GROUP_MINORS * rng.lognormal(0, 0.2), 0, 0.6)
     block_mix = rng.gamma(np.broadcast_to(mix * 10 + 0.01, (size, 8))) + 1e-12
@@ -321,7 +335,7 @@ def _split(total: int, weights: FloatArray) -> IntArray:
 
 
 def _tract_mix(seed: int, tract: Tract, rng: np.random.Generator) -> FloatArray:
-    """Draw float64[8], weights of the groups; states differ, counties more, tracts most."""
+    """Draw float64[8], shares of 8 population groups; they vary most between tracts."""
     state = seeded(seed, 4, tract.state).dirichlet(_GROUP_WEIGHTS * 60)
     county = seeded(seed, 5, tract.state, tract.county).dirichlet(state * 25 + 1e-3)
     return np.asarray(rng.dirichlet(county * 5 + 2e-3), np.float64)
@@ -343,7 +357,7 @@ def _households(
 def _group_quarters(
     rng: np.random.Generator, size: int, places: LeafSizes
 ) -> tuple[IntArray, IntArray]:
-    """Draw facilities and residents, int64[B, 7] each; a few blocks attract most facilities."""
+    """Draw facilities and residents, int64[blocks, types] each; few blocks get most of them."""
     facilities = np.zeros((size, 7), np.int64)
     residents = np.zeros((size, 7), np.int64)
     attraction = rng.lognormal(0, 2.0, size)
@@ -356,7 +370,7 @@ def _group_quarters(
 
 
 def _group_cells() -> FloatArray:
-    """Return float64[8, 126], for each group the probabilities of (hispanic, cenrace)."""
+    """Return float64[8, 126], probabilities of (hispanic, cenrace) in 8 population groups."""
     weights = np.array([0.5, 0.2, 0.12, 0.12, 0.02, 0.3])
     many = np.array([np.prod(weights[list(c)]) * 0.15 ** (len(c) - 2) for c in COMBINATIONS[6:]])
     out = np.zeros((8, 2, 63))

@@ -27,7 +27,13 @@ _ADULTS, _GROUPS = 2, 8
 def drawn_households(
     rng: np.random.Generator, persons: IntArray, occupied: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Draw households of persons int64[B] in occupied units int64[B]: block and size of each."""
+    """Draw the block and the size of every household.
+
+    Args:
+      rng: Random generator.
+      persons: int64[B], persons in households by block.
+      occupied: int64[B], occupied units by block; each has one household.
+    """
     sizes = [np.zeros(0, np.int64)]
     for block in np.flatnonzero(occupied):
         weights = rng.gamma(_EVEN, size=int(occupied[block]))
@@ -36,7 +42,13 @@ def drawn_households(
 
 
 def by_size(blocks: IntArray, sizes: IntArray, n_blocks: int) -> IntArray:
-    """Return int64[B, 7], households by size."""
+    """Return int64[B, 7], households of each block by size: 1 to 6 persons, and 7 or more.
+
+    Args:
+      blocks: Block of each household.
+      sizes: Persons of each household.
+      n_blocks: B, the number of blocks.
+    """
     out = np.zeros((n_blocks, LARGEST), np.int64)
     np.add.at(out, (blocks, np.minimum(sizes, LARGEST) - 1), 1)
     return out
@@ -79,8 +91,8 @@ def members(
     """Assign persons to households at random, so that adults and groups often live together.
 
     Householders get households at random. Then open memberships and persons are sorted by
-    adulthood, group and a random part, and matched in order: second members are mostly adults, and
-    members mostly belong to the group of the householder.
+    adulthood, group and a random part, and matched in this order: second members are mostly
+    adults, and members mostly belong to the group of the householder.
 
     Args:
       rng: Random generator.

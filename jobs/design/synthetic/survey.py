@@ -106,7 +106,7 @@ def _draw(n: int, rng: np.random.Generator) -> pa.Table:
 
 
 def _by_chance(rng: np.random.Generator, chances: list[FloatArray]) -> IntArray:
-    """Draw 1, 2, ... with these probabilities; otherwise the next number."""
+    """Draw numbers: i + 1 with the probability `chances[i]`, otherwise len(chances) + 1."""
     uniform, cumulative = rng.random(len(chances[0])), np.cumsum(np.stack(chances), axis=0)
     return np.asarray(1 + (uniform >= cumulative).sum(0), np.int64)
 

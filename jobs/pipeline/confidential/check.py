@@ -90,7 +90,7 @@ class Agreement:
     groups: IntArray
 
     def sums(self, answers: IntArray) -> IntArray:
-        """Return int64[G, e], the sums of int64[G, m] answers of the query."""
+        """Return int64[G, e], the e sums in each of G geounits, from int64[G, m] query answers."""
         out = np.zeros((len(answers), int(self.groups.max()) + 1), np.int64)
         np.add.at(out.T, self.groups, answers.T)
         return out
@@ -157,7 +157,8 @@ def _checker(
                 "its invariants contradict each other",
                 got=" and ".join(conflict),
                 want="counts of persons that keep all of them",
-                remedy="correct the table one of them comes from, or leave one out",
+                remedy="correct the table of one of these invariants, or remove one from the run "
+                "file",
             )
         name = next(limit.title for limit, mask in zip(limits, broken, strict=True) if mask[first])
         raise InputError(
@@ -197,7 +198,7 @@ def _refuse_other_release(
                 f"{level.name} {codes[int(np.argmax(differ))]}",
                 "the confidential data contradict the earlier release that the run is bound to",
                 got=agreement.name,
-                want="the people that the release is of",
+                want="the data from which that release was made",
                 remedy="bind the run to the release of these data",
             )
     quarters = plan.limits.quarters
@@ -216,7 +217,7 @@ def _refuse_other_release(
 
 
 def _cells(plan: Plan, geolevel: str, limits: Sequence[Constraint]) -> IntArray:
-    """Return int64[k], one cell of each group of cells that no statement distinguishes."""
+    """Return int64[k], one cell of each of k groups of cells that no invariant distinguishes."""
     queries = [query for limit in limits for query in limit.queries]
     queries += [invariant.query for invariant in invariants_at(plan.invariants, geolevel)]
     levels = plan.limits.representative_levels(plan.schema, queries, most=1)

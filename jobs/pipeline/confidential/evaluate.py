@@ -205,7 +205,16 @@ def _known(plan: Plan, geolevel: str, noise: Mapping[tuple[str, str], float]) ->
 def _areas(
     release: ReleaseLayout, grouping: Grouping | None, levels: Sequence[str]
 ) -> dict[str, dict[str, Areas]]:
-    """Read the types of geounits: geolevel -> geolevel with types, itself or coarser -> types."""
+    """Read the types of geounits at each geolevel.
+
+    Args:
+      release: Paths of the geography.
+      grouping: Population groups and files of types; None without groups.
+      levels: Geolevels.
+
+    Returns:
+      geolevel -> geolevel with types, equal or coarser -> types. Empty without groups.
+    """
     areas: dict[str, dict[str, Areas]] = {name: {} for name in levels}
     for above, file in ({} if grouping is None else grouping.areas).items():
         codes = read_public_geocodes(release, above).astype(np.bytes_)

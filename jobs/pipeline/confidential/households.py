@@ -111,7 +111,7 @@ def _of_batch(
 
 
 def _usual_units(plan: Plan, piece: Piece, family: Family) -> IntArray:
-    """Return int64[C], housing units of children without facilities, else 0."""
+    """Return int64[C], housing units of each of C children; 0 for children with facilities."""
     limits, quarters = piece.constraints.limits, plan.limits.quarters
     if limits is None or limits.quarters is None or quarters is None:
         raise ValueError("no living quarters are known")

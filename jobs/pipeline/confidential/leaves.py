@@ -105,7 +105,7 @@ def _runs_of(dataset: Place) -> Place:
 
 
 def _ranges(codes: Geocodes, slots: int, most: int) -> list[tuple[str, str]]:
-    """Return contiguous ranges that cover every possible geocode, in order.
+    """Return contiguous, ascending ranges that cover every possible geocode.
 
     One range per slot, since each range opens every sorted run; more if one exceeds `most` codes.
     """
@@ -186,7 +186,7 @@ def _merge_range(
 
 
 def _on_the_spine(entries: pa.Table, spine: Geocodes, census: Geocodes) -> pa.Table:
-    """Replace census geocodes of entries, all of them known, by those of the spine."""
+    """Replace the census geocodes of entries by geocodes of the spine; all must be known."""
     known = pa.array(census.astype(np.str_), pa.string())
     at = pc.index_in(entries.column("geocode"), value_set=known)
     codes = pa.array(spine.astype(np.str_), pa.string()).take(at.combine_chunks())

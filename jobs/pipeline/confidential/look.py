@@ -304,7 +304,7 @@ def _delimiter_of(file: Place, *, alone: bool) -> str:
             remedy="save it as CSV in UTF-8, from a spreadsheet or with `iconv`",
         )
     if not text.strip():
-        raise InputError(str(file), "is empty", want="a header line")
+        raise InputError(str(file), "is empty or begins with an empty line", want="a header line")
     first = without_end(text.encode())
     sizes = {mark: len(split_fields(first, mark, quotes=True) or []) for mark in _DELIMITERS}
     delimiter = max(_DELIMITERS, key=lambda mark: sizes[mark])

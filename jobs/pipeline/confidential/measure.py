@@ -266,7 +266,7 @@ class _Above:
         return cls(read_counts(task.release, above, parents[starts], plan.schema.size), number)
 
     def live_cells(self) -> IntArray:
-        """Return int64[G], the number of positive cells of the parent of each geounit."""
+        """Return int64[G], for each of G geounits the number of positive cells of its parent."""
         if self.counts is None:
             return np.zeros(len(self.parent), np.int64)
         return np.diff(self.counts.offsets)[self.parent]

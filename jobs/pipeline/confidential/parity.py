@@ -59,7 +59,12 @@ def merged(parts: Iterable[Sequence[GroupErrors]]) -> list[GroupErrors]:
 
 
 def comparisons_at(grouping: Grouping | None, areas: Mapping[str, Areas]) -> Comparisons:
-    """Return the comparisons at a geolevel."""
+    """Return the comparisons at a geolevel; none if `grouping` is None.
+
+    Args:
+      grouping: Population groups and tables; None without groups.
+      areas: Geolevel with types -> types of the geounits of this geolevel.
+    """
     if grouping is None:
         return Comparisons()
     restrictions = (*grouping.everybody, *grouping.restrictions)
@@ -79,7 +84,7 @@ class Known:
     exact: Sequence[Query]
 
     def noise(self, joint: Query) -> float | None:
-        """Return the expected RMSE of a noisy answer of an equivalent query; None without one."""
+        """Return the expected RMSE of an answer of an equivalent measured query, if any."""
         same = (n for q, n in self.noisy if is_refinement(q, joint) and is_refinement(joint, q))
         return next(same, None)
 

@@ -200,7 +200,7 @@ def _measure_level(job: Job, product: Product, level: Level, *, is_on_demand: bo
 
 
 def _refuse_other_noise(product: Product, level: int) -> None:
-    """Check that the noise about to be drawn is that of the ledger."""
+    """Check that queries and noise of a geolevel equal those planned in the ledger."""
     plan, ledger, levels = product.plan, product.release.ledger, product.plan.spine.levels
     entries = [e for e in read_ledger(ledger).planned.entries if e.geolevel == levels[level]]
     for end in {entry.chain_end for entry in entries}:

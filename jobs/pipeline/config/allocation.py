@@ -49,7 +49,15 @@ def _level(
     kind: BudgetKind,
     frozen: Mapping[str, tuple[QueryShare, ...]],
 ) -> LevelStrategy:
-    """Return what a geolevel measures: of all records, or of those of a stratum alone."""
+    """Return the queries and shares of a geolevel.
+
+    Args:
+      schema: The schema.
+      group: The stratum whose records are measured; None for all records.
+      named_level: Name of the geolevel, and its section of the allocation file.
+      kind: Privacy definition and neighbors of the budget.
+      frozen: Queries and shares that an earlier start planned, by part.
+    """
     name, level = named_level
     known = frozen.get(_part(name, group)) if level.workload is not None else None
     if known is not None:
@@ -87,8 +95,8 @@ def _strata(schema: Schema, wanted: StrataAllocation) -> dict[str, Group]:
     """Return the groups of the strata by label.
 
     Raises:
-      SchemaError: They overlap.
-      ConfigError: There is one group in all, one is unknown, or one has no allocation.
+      SchemaError: Two strata overlap.
+      ConfigError: The query has a single group, or a group is unknown or has no allocation.
     """
     groups = {group.label: group for group in groups_of(schema, parse_query(schema, wanted.query))}
     where = f"strata by {wanted.query}"
@@ -158,16 +166,16 @@ def load_allocation(
     """Read an allocation file for a schema and a spine.
 
     Args:
-      path: The file.
-      schema: The schema its queries are about.
-      spine: The geolevels it must name.
-      kind: Definition and neighbors of the budget that pays; planned strategies depend on them.
-      frozen: Returns what was planned before, as `planned_parts` has it; it is not planned again.
+      path: The allocation file.
+      schema: The schema of the queries in the file.
+      spine: The geolevels that the file must name.
+      kind: Privacy definition and neighbors of the budget; planned strategies depend on them.
+      frozen: Returns queries and shares that an earlier start planned, as `planned_parts` does.
         Called only if the file has something to plan.
       model: Content of the file, if it was read before.
 
     Raises:
-      ConfigError, SchemaError, BudgetError: It cannot be used.
+      ConfigError, SchemaError, BudgetError: The allocation file cannot be used.
     """
     model = model or read_model(path, AllocationFile)
     kind = replace(kind, mechanism=model.mechanism)
@@ -197,16 +205,16 @@ def load_allocation(
 
 
 def freeze(path: Place, digest: str, levels: Mapping[str, Sequence[QueryShare]]) -> None:
-    """Write what was planned, unless it is there.
+    """Write the planned queries and shares, unless an earlier start wrote equal ones.
 
     Args:
       path: The file.
       digest: Digest of the configuration that was planned.
-      levels: Queries and shares of every planned geolevel, by its name; with " where " and the
-        name of a stratum, of those of its records.
+      levels: Queries and shares of every planned part. The key is the name of the geolevel; for a
+        stratum it continues with " where " and the name of the stratum.
 
     Raises:
-      OutputError: It cannot be written, or another start planned otherwise meanwhile.
+      OutputError: The file cannot be written, or another start wrote a different plan meanwhile.
     """
     factors: dict[str, int] = {}
     described = {
@@ -224,13 +232,13 @@ def freeze(path: Place, digest: str, levels: Mapping[str, Sequence[QueryShare]])
 
 
 def read_frozen(path: Place, digest: str) -> dict[str, tuple[QueryShare, ...]]:
-    """Read what was planned for a configuration; nothing if that was another one or none.
+    """Read the planned queries and shares of a configuration; empty if the file has none of it.
 
     Returns:
-      Queries and shares, as `freeze` was given them.
+      Queries and shares by part, with the keys of the argument `levels` of `freeze`.
 
     Raises:
-      OutputError: The file is damaged, or the store it lies in does not answer.
+      OutputError: The file is damaged, or its store does not answer.
     """
     with understanding(path):
         if not path.is_file():
@@ -252,7 +260,7 @@ def read_frozen(path: Place, digest: str) -> dict[str, tuple[QueryShare, ...]]:
 
 
 def _described(share: QueryShare, factors: dict[str, int]) -> dict[str, Any]:
-    """Describe one query; equal factors are stored once, and numbered in `factors`."""
+    """Describe one query for the plan file; equal factors get one number in `factors`."""
     numbers = []
     for factor in share.query.factors:
         text = json.dumps({"labels": list(factor.labels), "matrix": factor.matrix.tolist()})

@@ -38,16 +38,16 @@ _TURNED = {"equals": "equals", "at_least": "at_most", "at_most": "at_least"}
 def tied_products(
     config: RunConfig, path: Place, products: Mapping[str, Product]
 ) -> dict[str, Product]:
-    """Return the products with what they must agree on among the limits of their plans.
+    """Return the products, with the cross-product constraints among the limits of their plans.
 
     Args:
       config: The run.
-      path: Its file, for errors.
-      products: In the order of work.
+      path: Path of the run file, for errors.
+      products: The products by name, in the order of work.
 
     Raises:
-      ConfigError, SchemaError: A constraint names what is unknown, cannot be kept by solving one
-        product after the other, or might contradict others.
+      ConfigError, SchemaError: A constraint names something unknown, cannot be kept by solving one
+        product after the other, or might contradict another constraint.
     """
     plans = {name: product.plan for name, product in products.items()}
     stated: dict[str, list[tuple[BetweenConfig, CrossProductConstraint]]] = {}
@@ -157,15 +157,16 @@ def _tied(
 
 
 def _hints_of(later: str, plan: Plan, ties: CrossProductConstraints) -> dict[str, Hint]:
-    """By the name of a product before, what noisy answers say of it.
+    """Return pseudo-measurements of the later product about earlier ones, by earlier product.
 
-    None where records have no estimates, where no small query tells the types apart, or where
-    bounds of a type are sums over several products or of which either may bind.
+    The result is empty if the later product has no estimates, or no small estimated query
+    distinguishes the types. An earlier product is left out unless it alone bounds a type, by one
+    lower and one upper bound.
 
     Args:
-      later: Name of the product.
-      plan: Its plan.
-      ties: Its ties.
+      later: Name of the later product.
+      plan: Plan of the later product.
+      ties: Cross-product constraints that bind the later product.
     """
     if why_no_estimates(plan) is not None:
         return {}
@@ -225,9 +226,9 @@ class Joining:
     """How the joined microdata of a product are made.
 
     Attributes:
-      config: As stated.
-      places: How many records of each type a unit holds.
-      order: Who goes where, of those that may.
+      config: The section `output.joined` of the product.
+      places: Bounds on the number of records of each type in a unit.
+      order: Order in which records that may share a unit are assigned.
       units: The schema of the units.
       number: Name of the column with the number of the unit.
       columns: Names of the columns with the attributes of the unit, in the order of its schema.
@@ -248,15 +249,15 @@ def joined_settings(config: JoinedConfig) -> dict[str, object]:
 
 
 def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | None:
-    """How the joined microdata of a product are made; None if it has none.
+    """Return how the joined microdata of a product are made; None if the run file requests none.
 
     Args:
-      product: With its ties.
-      products: All of the run.
+      product: The product of the records, with its cross-product constraints.
+      products: All products of the run, by name.
 
     Raises:
-      ConfigError, SchemaError: Nothing ties it to units, what does leaves open how many records a
-        unit holds, or a setting names what is unknown.
+      ConfigError, SchemaError: No cross-product constraint connects the records with units, the
+        constraints leave open how many records a unit holds, or a setting names something unknown.
     """
     config, plan = product.config.output.joined, product.plan
     if config is None:
@@ -271,7 +272,7 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
     if ties.geolevel != plan.leaf.name:
         raise ConfigError(
             f"joined {product.name}",
-            "are put into the units of their leaf geounit",
+            "need constraints at the last geolevel, where records are put into units",
             got=f"constraints at {ties.geolevel}",
             want=plan.leaf.name,
         )
@@ -298,7 +299,7 @@ def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | N
 def _codes(
     schema: Schema, units: Schema, match_on: Sequence[str], name: str
 ) -> tuple[IntArray, IntArray]:
-    """int64[k] codes of the cells of records by what is to match; int64[n] of cells of units."""
+    """Return int64[k] and int64[n], codes of record cells and unit cells by the matched axes."""
     own, theirs = np.zeros(schema.size, np.int64), np.zeros(units.size, np.int64)
     told: BoolArray = np.full(units.size, bool(match_on))
     for axis in match_on:

@@ -21,7 +21,7 @@ def check_suffix(path: Place, known: Sequence[str] = tuple(FILE_KINDS)) -> None:
     """Check the ending of the name of a file; a folder may be called anything.
 
     Raises:
-      InputError: It has another ending.
+      InputError: The name of the file has an ending that is not in `known`.
     """
     if path.suffix and path.suffix.lower() not in known and not path.is_dir():
         raise InputError(

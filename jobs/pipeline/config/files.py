@@ -42,7 +42,7 @@ def read_run_file(path: Place) -> RunConfig:
     """Read a run file, paths as written.
 
     Raises:
-      ConfigError: It cannot be read, or says what no run file may say.
+      ConfigError: The file cannot be read, or violates the model of run files.
     """
     document = read_map(path)
     if document.get("kind") == SURVEY:
@@ -70,7 +70,7 @@ def is_survey(path: Path) -> bool:
     """Return whether a run file is one of a survey.
 
     Raises:
-      ConfigError: It cannot be read.
+      ConfigError: The file cannot be read.
     """
     return read_map(path).get("kind") == SURVEY
 
@@ -79,7 +79,7 @@ def read_model(path: Place, model: type[ModelT]) -> ModelT:
     """Read a YAML file as a model.
 
     Raises:
-      ConfigError: It cannot be read, or does not fit the model.
+      ConfigError: The file cannot be read, or does not fit the model.
     """
     return _validated(path, read_map(path), model)
 
@@ -99,7 +99,8 @@ def absolute(config: ModelT, folder: Place) -> ModelT:
 
     Args:
       config: The run, paths as written.
-      folder: That of the run file, to which they are relative; in a store, that of a release.
+      folder: Folder of the run file, to which paths are relative. In a store, the folder of a
+        release.
 
     Raises:
       ConfigError: A path cannot be followed, or is an endless device.
@@ -123,12 +124,12 @@ def with_places(
     *,
     stated_only: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Return a document with other paths.
+    """Return a document with each path replaced by the result of `change`.
 
     Args:
       value: A configuration, or a part of it.
-      change: Function that computes a path from its keys and the old path.
-      keys: The keys of the part.
+      change: Returns the new path, given its keys and the old path.
+      keys: Keys on the way to the part; empty for a whole configuration.
       stated_only: Whether paths that are defaults stay as they are.
     """
     if isinstance(value, Path | StoredPlace):
@@ -182,16 +183,16 @@ def without_inputs(config: ModelT) -> ModelT:
 
 
 def refuse_other_folders(path: Place, config: BaseModel) -> None:
-    """Refuse the run file of a release if it names files that do not lie beside it.
+    """Refuse the run file of a release if it names files outside of its own folder.
 
-    Whoever reads a release did not write its run file: a path elsewhere would have a command read
-    any file of the reader, and put labels from it into what is published. Two paths that releases
-    have are allowed, since nothing is opened by them: `../..` of the run folder, and the list of
-    geounits of the release itself.
+    The reader of a release did not write its run file. A path to another folder would make a
+    command read any file of the reader, and publish labels from it. Two paths that releases contain
+    are allowed, since no command opens them: `../..` of the run folder, and the list of geounits of
+    the release.
 
     Args:
       path: The run file.
-      config: What it says, paths as written.
+      config: Content of the run file, paths as written.
 
     Raises:
       ConfigError: A path is absolute, an address, or leads out of the folder.
@@ -210,17 +211,17 @@ def refuse_other_folders(path: Place, config: BaseModel) -> None:
 
 
 def refuse_tangled(path: Place, config: BaseModel, roots: Roots) -> None:
-    """Refuse roots that lie in each other, and files of the run file that lie in one.
+    """Refuse nested roots, and files named in the run file that lie in a root.
 
-    What lies in the folder of a run is published, or removed with what is made again.
+    Files in the run folder are published, or removed when outputs are made again.
 
     Args:
       path: The run file.
-      config: What it says, paths absolute.
-      roots: Where everything of the run lies.
+      config: Content of the run file, paths absolute.
+      roots: Run folder and confidential folder of the run.
 
     Raises:
-      ConfigError: Some do.
+      ConfigError: One root lies in the other, or a file lies in a root.
     """
     out, confidential = roots.out, roots.confidential
     if roots.are_apart and (lies_in(confidential, out) or lies_in(out, confidential)):
@@ -230,7 +231,8 @@ def refuse_tangled(path: Place, config: BaseModel, roots: Roots) -> None:
             f"and output.directory are not apart: one lies in {within}",
             got=f"{confidential} and {out}",
             want="two folders, neither in the other",
-            remedy="leave output.confidential out for OUT/confidential, or name a folder elsewhere",
+            remedy="leave output.confidential out of the run file, which means OUT/confidential, "
+            "or name a folder outside of OUT",
         )
     for keys, place in _places(config):
         root = next((one for one in (out, confidential) if lies_in(place, one)), None)
@@ -255,7 +257,8 @@ def absolute_path(path: Place) -> Place:
     """Return a path with links resolved; addresses of stores are unchanged.
 
     Raises:
-      ConfigError: It is none of this machine, leads in a circle, or is a device without end.
+      ConfigError: The path is not one of this machine, its links form a circle, or it is an endless
+        device.
     """
     if isinstance(path, StoredPlace):
         return path
@@ -271,7 +274,7 @@ def absolute_path(path: Place) -> Place:
 
 
 def _keys(location: Sequence[int | str]) -> list[str]:
-    """Keys on the way to a value, without the names of the alternatives a union chose."""
+    """Return the keys from the top to a value, without the names of union alternatives."""
     parts = [str(part) for part in location if part not in _TAGS]
     keys = [part for part in parts if not part.startswith(("function-", "dict["))]
     place = keys.index("invariants") + 2 if "invariants" in keys else len(keys)
@@ -281,7 +284,14 @@ def _keys(location: Sequence[int | str]) -> list[str]:
 def _config_error(
     path: Place, error: ValidationError, renames: Kind | None, document: Mapping[Any, Any]
 ) -> ConfigError:
-    """Return one error with the first wrong keys in the words of the file, and their values."""
+    """Return an error that quotes the first wrong keys of a file, and their values.
+
+    Args:
+      path: The file.
+      error: Errors of validation.
+      renames: Kind of a file whose keys were renamed; None if the file has only current keys.
+      document: Content of the file.
+    """
     problems = []
     is_older = renames is not None and is_former(renames, document)
     for item in error.errors()[:_MOST_PROBLEMS]:
@@ -318,7 +328,7 @@ def ready_folder() -> Traversable:
 
 
 def ready_files() -> Mapping[PurePosixPath, bytes]:
-    """All ready files by their paths in conf, such as `run/demo.yaml`."""
+    """Return the content of all ready-made files by path in conf, such as `run/demo.yaml`."""
     return dict(sorted(_files(ready_folder(), PurePosixPath())))
 
 

@@ -56,12 +56,12 @@ def load_run(
       output: Replaces `output.directory`.
       confidential: Replaces `output.confidential`.
       master: Replaces `runtime.master`.
-      solution: Name of a solution beside the release.
-      groups: Replace `evaluate.groups` of each product, those that its schema knows.
+      solution: Name of a further solution; None for the release itself.
+      groups: Queries that replace `evaluate.groups` of each product whose schema knows any of them.
 
     Raises:
-      ConfigError, SchemaError, GeographyError, BudgetError: Something in it cannot be used; the
-        message names the file and the key.
+      ConfigError, SchemaError, GeographyError, BudgetError: A part of the run file, or a file that
+        it names, cannot be used; the message names the file and the key.
     """
     check_solution_name(solution)
     written, config = _read(path, master)
@@ -85,12 +85,12 @@ def load_plan(
 
     Args:
       path: The run file.
-      wanted: Tables that an allocation is to be made for, beside those of the run: the product that
-        is planned, where it names no allocation, then has even shares of geolevels and of all these
-        tables, and any other of its own. None where every product must name one.
-      allocation: Allocation file of the product, in the place of that of the run file.
+      wanted: Tables to plan for, in addition to the tables of the run. A product without an
+        allocation then gets equal shares of geolevels and tables: the planned product of all these
+        tables, another product of its own tables. None if every product must name an allocation.
+      allocation: Allocation file that replaces the one in the run file; None keeps the latter.
       master: Replaces `runtime.master`.
-      product: Which product is planned; None for the last.
+      product: Name of the planned product; None for the last product.
 
     Raises:
       ConfigError, SchemaError, GeographyError, BudgetError: As `load_run`.
@@ -151,13 +151,13 @@ def read_cluster(path: Path) -> RuntimeConfig:
     """Read a cluster file.
 
     Raises:
-      ConfigError: It cannot be read, or holds something else than a valid `runtime`.
+      ConfigError: The file cannot be read, or is not a valid `runtime` section alone.
     """
     return read_model(path, ClusterFile).runtime
 
 
 def on_cluster(resolved: Resolved, path: Path | None, master: str | None = None) -> Resolved:
-    """Give a run the runtime of a cluster file; nothing that is released depends on it.
+    """Return a run with the runtime of a cluster file; no released value depends on it.
 
     Args:
       resolved: The run.
@@ -176,20 +176,20 @@ def on_cluster(resolved: Resolved, path: Path | None, master: str | None = None)
 
 
 def check_solution_name(name: str | None) -> None:
-    """Check that a solution may have this name; it becomes a folder.
+    """Check that the name of a solution can be the name of its folder.
 
     Raises:
-      ConfigError: It may not.
+      ConfigError: The name cannot be used as the name of a folder.
     """
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise ConfigError("--solution", "is no name", got=name, want="letters, digits, _ and -")
 
 
 def _with_groups(config: RunConfig, texts: Sequence[str]) -> RunConfig:
-    """Return the run with other groups; a product that knows none of them keeps those it has.
+    """Return a run with other `evaluate.groups`; unchanged in products that know none of them.
 
     Raises:
-      SchemaError: One is known to no product.
+      SchemaError: No product knows one of the groups.
     """
     products, known = dict(config.products), set[str]()
     unknown = dict[str, SchemaError]()

@@ -40,8 +40,8 @@ def local_path(value: object) -> Path:
       value: Text or a path, absolute or relative.
 
     Raises:
-      ValueError: It is empty or too long, holds a control character or half of one, is a URL, or
-        begins with `~`; the text says what to write instead.
+      ValueError: The path is empty or too long, holds a control character or a lone surrogate, is a
+        URL, or begins with `~`; the text says what to write instead.
 
     >>> local_path("data/persons.csv")
     PosixPath('data/persons.csv')
@@ -93,8 +93,8 @@ def read_place(value: object) -> Place:
       value: Text, a path or a place.
 
     Raises:
-      ValueError: As of `local_path`; or no store of that kind is known; or the address names no
-        bucket or host, or holds a password.
+      ValueError: As `local_path`; or the kind of store is unknown; or the address names no bucket
+        or host, or holds a password.
 
     >>> str(read_place("s3://bucket/persons.csv"))
     's3://bucket/persons.csv'

@@ -10,10 +10,10 @@ from das.errors import ConfigError, DasError
 
 @contextmanager
 def at(where: str) -> Iterator[None]:
-    """Put the place in the configuration before the errors of a block.
+    """Prefix the errors of a block with their place in the configuration.
 
     Args:
-      where: File and key, or either; empty if the errors name them.
+      where: File, key, or both; empty if the errors name their place themselves.
     """
     try:
         yield
@@ -27,8 +27,8 @@ def at(where: str) -> Iterator[None]:
 class Mistakes:
     """Errors of several blocks, kept until all have been tried.
 
-    A block within another is tried only if the outer one got so far, so a part that needs a part
-    with a mistake reports nothing.
+    A nested block runs only if the outer block reaches it. So a part that depends on a part with a
+    mistake reports nothing.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Mistakes:
         """Raise all errors as one, of the kind of the first.
 
         Raises:
-          DasError: There are some.
+          DasError: At least one block had an error.
         """
         if len(self._errors) == 1:
             raise self._errors[0]
@@ -60,16 +60,16 @@ class Mistakes:
 def refuse_off_spine(
     where: str, names: Iterable[str], spine: Sequence[str], census: Sequence[str]
 ) -> None:
-    """Refuse geolevels whose counts are made after all is solved, as sums over leaves.
+    """Refuse census geolevels off the spine, whose counts are sums over leaves after solving.
 
     Args:
       where: Key or file that names them.
-      names: Geolevels; unknown ones are left to whoever reads them.
+      names: Geolevels; unknown names are not refused here, but by the code that reads them.
       spine: Geolevels of the spine of the run, root first.
-      census: Geolevels of the geocodes of the data.
+      census: Geolevels of the census geocodes, which the data have.
 
     Raises:
-      ConfigError: One is of the census and not on the spine.
+      ConfigError: A name is a census geolevel that is not on the spine.
     """
     off = [name for name in names if name in census and name not in spine]
     if off:
@@ -85,10 +85,16 @@ def refuse_off_spine(
 
 
 def refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names that are none of the known ones.
+    """Refuse names that are not among the known names.
+
+    Args:
+      where: Place of the names in the configuration, for the error.
+      what: Predicate of the error, such as "names an unknown attribute".
+      names: The names to check.
+      known: All allowed names.
 
     Raises:
-      ConfigError: There are some; the first is quoted.
+      ConfigError: A name is unknown; the first unknown name is quoted.
     """
     unknown = [name for name in names if name not in {*known}]
     if unknown:

@@ -34,13 +34,13 @@ support has no more cells."""
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Who is compared, and by what.
+    """Population groups and types of geounits whose errors the evaluation compares.
 
     Attributes:
-      groups: Queries whose answers are groups.
-      tables: Partition queries, the total first.
-      areas: Geolevel to the file with the types of its geounits.
-      floor: Relative errors are stated of groups of at least so many records.
+      groups: Queries whose answers are population groups.
+      tables: Partition queries whose errors are compared, the total first.
+      areas: For each geolevel with types, the file with the types of its geounits.
+      floor: Relative errors are stated for groups of at least this number of records.
     """
 
     groups: tuple[Query, ...]
@@ -50,31 +50,31 @@ class Grouping:
 
     @property
     def everybody(self) -> tuple[Restriction, ...]:
-        """Each table of all records, one group."""
+        """Return each table restricted to the group of all records."""
         return tuple(Restriction(self.tables[0], table) for table in self.tables)
 
     @property
     def restrictions(self) -> tuple[Restriction, ...]:
-        """Each table in the groups of each query, where it says more than their totals."""
+        """Return each table restricted to the groups of each query, if it is finer or the total."""
         pairs = (Restriction(groups, table) for groups in self.groups for table in self.tables)
         return tuple(pair for pair in pairs if pair.table is self.tables[0] or pair.is_finer)
 
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """What a run makes of one kind of records: persons, or housing units and facilities.
+    """A product of a run: one kind of records, such as persons or housing units and facilities.
 
     Attributes:
-      name: Its name in the run file, which is what its records are called.
-      title: The name of the run, and of the product where it is not the last.
-      config: Its section of the run file, paths absolute.
-      plan: All that the stages after reading need.
-      release: Its publishable half.
-      confidential: Its other half.
-      tabulated: Queries of which there are tables at some geolevels, and estimates at all of them,
-        by their texts in the run file.
-      grouping: For whom it is compared with the truth.
-      seed: Of its noise, if that is no noise for a release; every product has another.
+      name: Name of the product in the run file; it is also the name of its records.
+      title: Name of the run; for a product other than the last, also the name of the product.
+      config: Section of the product in the run file, paths absolute.
+      plan: Schema, geolevels, queries and constraints, for all stages after reading.
+      release: Paths of the publishable files.
+      confidential: Paths of the confidential files.
+      tabulated: Queries of `output.tables` by their texts in the run file. They have tables at some
+        geolevels, and estimates at all.
+      grouping: Groups whose errors the evaluation compares.
+      seed: Seed of the noise, different for every product; None for secret noise.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Product:
         return self.config.privacy.product or self.plan.schema.name
 
     def tables_at(self, geolevel: str) -> list[Query]:
-        """Queries of which there are tables at a geolevel, each once."""
+        """Return the queries with a table at a geolevel, each once."""
         output, levels = self.config.output, self.plan.spine.levels
         entries = table_entries(output, self.plan.schema)
         if output.tables is None and geolevel == levels[-1] and len(levels) > 1:
@@ -114,19 +114,19 @@ class Product:
         return [*{query.name: query for query in found}.values()]
 
     def label(self, text: str) -> str:
-        """Label of a progress line; the name is left out for persons."""
+        """Return the label of a progress line: product name, except `persons`, and a text."""
         return text if self.name == "persons" else f"{self.name}, {text}"
 
 
 @dataclass(frozen=True, eq=False)
 class Resolved:
-    """A run configuration with everything it refers to, checked; no data has been touched.
+    """A checked run configuration with all files that it names; no confidential data is read.
 
     Attributes:
       config: The run file with absolute paths.
       source: Path of the run file.
-      products: What is made, by name, in the order of work.
-      solution: Name of the solution that is meant, if it is not the release itself.
+      products: Products by name, in the order of work.
+      solution: Name of the solution; None for the release itself.
     """
 
     config: RunConfig
@@ -151,7 +151,7 @@ class Resolved:
 
 
 def key_beside(name: str, keys: Collection[str]) -> str:
-    """Return the key of a product in a document that has keys of its own beside those of products.
+    """Return the key of a product in a document whose other keys must not equal it.
 
     >>> key_beside("units", ["solve"]), key_beside("solve", ["solve"])
     ('units', 'products.solve')
@@ -163,14 +163,14 @@ def account_of(config: RunConfig) -> Place:
     """Find the account in which the grant of a run is claimed, from the inputs of all products.
 
     Raises:
-      ConfigError: None is named, and several may be meant.
+      ConfigError: The run file names no account, and several are possible.
     """
     inputs = [product.input.path for product in config.products.values()]
     return config.privacy.account or default_account(*inputs)
 
 
 def reservation_of(resolved: Resolved, product: Product, run: str) -> Reservation:
-    """Return what a run folder with this identity asks of the account for a product."""
+    """Return the reservation of a grant for a product by the run folder of identity `run`."""
     budget_id, folder = resolved.config.privacy.budget_id, str(resolved.config.output.directory)
     plan = product.plan
     exact = tuple(f"{one.query.name} at {', '.join(one.geolevels)}" for one in plan.invariants)
@@ -182,7 +182,7 @@ def reservation_of(resolved: Resolved, product: Product, run: str) -> Reservatio
 def table_entries(
     output: ProductOutputConfig, schema: Schema
 ) -> list[tuple[str, list[str] | None]]:
-    """List the queries of `output.tables`, each with the geolevels it is for; None for all."""
+    """List (query, geolevels) of `output.tables`; geolevels are None if the table is for all."""
     if output.tables is None:
         return [(text, None) for text in ("total", *(a.name for a in schema.attributes))]
     return [
@@ -195,7 +195,7 @@ def h1_query(schema: Schema, name: str) -> Query:
     """Return the attribute or recode of table H1.
 
     Raises:
-      SchemaError: It is unknown, or has no levels `occupied` and `vacant`.
+      SchemaError: The name is unknown, or the attribute lacks the levels `occupied` and `vacant`.
     """
     query = parse_query(schema, name)
     if not {"occupied", "vacant"} <= set(query.labels()):
@@ -214,8 +214,8 @@ def grouping(
     """Check the section `evaluate` of a product.
 
     Args:
-      config: The section.
-      schema: Of the product.
+      config: The section `evaluate`.
+      schema: Schema of the product.
       levels: Geolevels, the root first.
       tabulated: Queries of output.tables.
 
@@ -238,10 +238,10 @@ def grouping(
 
 
 def _partitions(schema: Schema, texts: Sequence[str], key: str) -> dict[str, Query]:
-    """Return queries that count every record once, each once, by their names.
+    """Parse queries that must count every record once; the result has each query once, by name.
 
     Raises:
-      SchemaError: One is unknown, or does not.
+      SchemaError: A query is unknown, or does not count every record exactly once.
     """
     parsed = dict[str, Query]()
     for text in texts:
@@ -260,9 +260,9 @@ def _partitions(schema: Schema, texts: Sequence[str], key: str) -> dict[str, Que
 # --- tables ---------------------------------------------------------------------------------------
 
 FORMAT = 2
-"""Of datasets of tables; those of format 1, of older versions, say none."""
+"""Format of datasets of tables; older versions wrote format 1, without stating it."""
 H1 = "h1"
-"""What files of table H1 are called."""
+"""Name of the files of table H1."""
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # by Windows
 _LONGEST = 80
 _WORDS = ((r" where ", "-where-"), (r" \* ", "-by-"), (r"=", "-is-"), (r"[^\w.+-]+", "-"))
@@ -270,12 +270,12 @@ _WORDS = ((r" where ", "-where-"), (r" \* ", "-by-"), (r"=", "-is-"), (r"[^\w.+-
 
 @dataclass(frozen=True, eq=False)
 class TablesWanted:
-    """What is written of a product.
+    """The tables to write of a product.
 
     Attributes:
-      queries: Tables by geolevel.
+      queries: Queries to tabulate, by geolevel.
       formats: Formats of their files: `csv`, `parquet`, `xlsx`.
-      h1: What table H1 is made of, if it is wanted.
+      h1: Attribute or recode from which table H1 is made; None without table H1.
     """
 
     queries: Mapping[str, Sequence[Query]]
@@ -312,8 +312,8 @@ def table_query(schema: Schema, text: str) -> Query:
     """Return the query of a table, which has a row per answer and geounit.
 
     Raises:
-      SchemaError: It does not parse.
-      ConfigError: One geounit has more rows than a task holds, empty cells and all.
+      SchemaError: The text is not a query on the schema.
+      ConfigError: The table has more rows per geounit, with empty cells, than a task can hold.
     """
     query = parse_query(schema, text)
     refuse_long_table(query)
@@ -321,10 +321,10 @@ def table_query(schema: Schema, text: str) -> Query:
 
 
 def refuse_long_table(query: Query) -> None:
-    """Refuse a table of which one geounit has more rows than a task holds, empty cells and all.
+    """Refuse a table with more rows per geounit, including empty cells, than a task can hold.
 
     Raises:
-      ConfigError: It has.
+      ConfigError: The table has too many rows per geounit.
     """
     if query.size > MOST_ANSWERS:
         raise ConfigError(
@@ -338,9 +338,9 @@ def refuse_long_table(query: Query) -> None:
 
 
 def file_stems(queries: Sequence[str]) -> list[str]:
-    """Names of the files of some tables, without what says their format; no two are alike.
+    """Return unique names for the files of tables, without the suffix of their format.
 
-    Names that Windows or macOS would take for one get a digest, and so do those that are too long.
+    A digest is added to names that Windows or macOS would not distinguish, and to long names.
 
     >>> file_stems(["total", "sex * prefix(age)", "age where sex=f"])
     ['total', 'sex-by-prefix-age', 'age-where-sex-is-f']

@@ -1,4 +1,4 @@
-"""What keeps strangers out of a Spark session, and how a session is seen to lack it.
+"""Properties that protect a Spark session from other users, and checks that they are on.
 
 A session listens on ports: its driver, its block manager, and on a cluster all its executors. Who
 connects there without a password could fetch what tasks carry, or run code as the session's user.
@@ -45,7 +45,7 @@ def is_remote(master: str) -> bool:
 
 
 def remote_problem(url: str) -> str | None:
-    """Why a URL is none of a Spark Connect server; None if it is one. Quotes nothing of it."""
+    """Return why a URL is not that of a Spark Connect server, without quoting it; else None."""
     form = "must be sc://host:port, then perhaps /;name=value;name=value"
     try:
         parts = urlsplit("//" + url.removeprefix(_REMOTE))
@@ -96,10 +96,11 @@ def refuse_bad_remote(master: str | None) -> str | None:
 
 
 def missing_protection(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the properties that would protect a session and are not on.
+    """List the names of protecting properties that are not on in a session.
 
     Args:
-      properties: All properties of the session; one that is absent is off, as Spark has it.
+      properties: All properties of the session. Absent properties are off, which is the default of
+        Spark.
     """
     on = {name for name, value in properties.items() if value.strip().lower() == "true"}
     if ENCRYPT_NETWORK_BY_SSL in on:
@@ -110,13 +111,13 @@ def missing_protection(properties: Mapping[str, str]) -> tuple[str, ...]:
 def protection_of(
     master: str, properties: Mapping[str, str], *, allow_open: bool
 ) -> dict[str, str]:
-    """Properties that protect a session, to start it with.
+    """Return the protecting properties with which to start a session.
 
     Args:
-      master: Of the session; empty if spark-submit was given it.
-      properties: Those that will be set besides.
-      allow_open: Whether the session may lack protection. A cluster is then left as it is set up;
-        local threads are protected unless a property says otherwise.
+      master: Spark master of the session; empty if it was given to spark-submit.
+      properties: The other properties that will be set.
+      allow_open: Whether the session may lack protection. A cluster then keeps its own settings;
+        local threads are protected unless a property turns protection off.
     """
     is_off = bool(missing_protection({**PROTECTION, **properties}))
     if allow_open and (is_off or not is_local(master)):
@@ -125,7 +126,7 @@ def protection_of(
 
 
 def secret_properties(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the properties whose value is a secret, such as `spark.authenticate.secret`."""
+    """List the properties whose value is a secret, such as `spark.authenticate.secret`."""
     return tuple(name for name in properties if _SECRET.search(name))
 
 
@@ -133,7 +134,7 @@ def refuse_open(properties: Mapping[str, str]) -> None:
     """Refuse to work in a session that strangers can enter or overhear.
 
     Raises:
-      RuntimeSetupError: A protection is not on; the message says which, and what to do.
+      RuntimeSetupError: A protecting property is not on; the message names it and the remedy.
     """
     missing = missing_protection(properties)
     if missing:

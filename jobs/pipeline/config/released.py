@@ -47,7 +47,7 @@ _HEAD = """\
 
 
 def released_configuration(resolved: Resolved) -> dict[str, str]:
-    """Files of the public part of a configuration, YAML text by name."""
+    """Return the public part of a configuration: file name -> YAML text."""
     config, files = resolved.config, dict[str, str]()
     run = public_document(config) | {"output": {"directory": "../.."}}
     for key in ("account", "budget_id", "randomness"):
@@ -75,11 +75,12 @@ def load_release(root: Place) -> Resolved:
     """Load the run of a finished release, from its folder alone.
 
     Args:
-      root: The folder of the release, under any name and in any place, a store too.
+      root: The folder of the release, on a disk or in a store.
 
     Raises:
-      OutputError: It is no finished release, or not whole.
-      ConfigError, SchemaError, GeographyError, BudgetError: Its configuration was changed.
+      OutputError: The folder is not a finished release, or files of the release are missing.
+      ConfigError, SchemaError, GeographyError, BudgetError: The configuration in the release was
+        changed.
     """
     layout = received_release(absolute_path(root))
     if not layout.manifest.is_file():
@@ -118,7 +119,7 @@ def is_survey_release(root: Place) -> bool:
     """Return whether a folder is the release, or a solution, of a survey.
 
     Raises:
-      OutputError: Something else than plain files lies in it.
+      OutputError: The folder contains a link, pipe, socket or device.
     """
     return _is_of_survey(received_release(root))
 
@@ -134,15 +135,15 @@ def _is_of_survey(release: ReleaseLayout) -> bool:
 
 
 def public_document(model: BaseModel) -> dict[str, Any]:
-    """Return what a model says beyond defaults; of paths their names."""
+    """Return the keys of a model that differ from defaults; paths are reduced to file names."""
     return document_of(with_places(model, lambda _, place: Path(place.name)))
 
 
 def document_of(model: BaseModel) -> dict[str, Any]:
-    """Return what a model says beyond defaults, as YAML holds it."""
+    """Return the keys of a model that differ from defaults, as YAML values."""
     return model.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """Return a document as YAML, with the keys in order."""
+    """Return a document as YAML; the keys keep the order of the mapping."""
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))

@@ -60,7 +60,7 @@ class RunFile:
       path: Path of the file.
       config: Content of the file, with absolute paths.
       named: Schemas and allocations of the products.
-      digest: Digest of what it measures.
+      digest: Digest of the settings that determine the measurements.
       not_for_release: Whether the noise follows from a public seed.
       measured: Layout of the release that the measurements belong to.
       release: Layout of this release, or of a further solution of the same measurements.
@@ -97,7 +97,7 @@ def resolve_products(file: RunFile) -> dict[str, Product]:
     """Check all products of a run, in the order of work.
 
     Raises:
-      DasError: Something cannot be used; all mistakes of the first such product are named.
+      DasError: A product cannot be used; all mistakes of the first such product are named.
     """
     geography, products = file.config.geography, dict[str, Product]()
     with at(f"{file.path}: geography.levels"):
@@ -136,7 +136,7 @@ def _resolve(
       name: The product.
       spine: Geolevels that are measured and solved.
       census: Geolevels of the geocodes of the data.
-      before: The products before it, whose exact answers may limit this one.
+      before: The earlier products by name, whose exact answers may limit this one.
     """
     config, own = file.config, file.config.products[name]
     privacy, keys, levels = config.privacy, f"{file.path}: products.{name}.", spine.levels
@@ -216,7 +216,7 @@ def _resolve(
 
 
 def solve_digest(solve: SolveConfig) -> str:
-    """SHA-256 of the section `solve`, as the first format of these keys wrote it."""
+    """Return the SHA-256 of the section `solve`, written in the oldest format of its keys."""
     document = as_hashed(Kind.CENSUS, solve.model_dump(mode="json"), "products.*.solve")
     return hashlib.sha256(to_json(document)).hexdigest()
 
@@ -224,7 +224,7 @@ def solve_digest(solve: SolveConfig) -> str:
 def _check_files(
     file: RunFile, name: str, schema: Schema, spine: Spine, census: Spine, mistakes: Mistakes
 ) -> None:
-    """Check what is said of the input of a product and of public files; none is opened."""
+    """Check the keys about the input of a product and about public files; no file is opened."""
     own, geography = file.config.products[name], file.config.geography
     product = f"{file.path}: products.{name}"
     if not isinstance(own.data, WithheldData):
@@ -258,7 +258,7 @@ def _check_files(
 
 
 def _strategy(file: RunFile, name: str, schema: Schema, spine: Spine) -> Strategy:
-    """Read the allocation of a product, or make one of even shares where it names none."""
+    """Read the allocation of a product; without one, make equal shares."""
     own, privacy, allocation = file.config.products[name], file.config.privacy, file.named[name][1]
     if allocation is not None:
         kind = BudgetKind(privacy.definition, privacy.neighbors)
@@ -288,9 +288,13 @@ def read_invariants(
 ) -> tuple[tuple[Invariant, ...], Constraints]:
     """Return the exact queries of the section `invariants`, and its other entries as limits.
 
+    Args:
+      entries: The entries of the section.
+      setting: Schema, geolevels and exact queries of other products.
+
     Raises:
-      SchemaError, ConfigError: An entry cannot be used, or two contradict each other; the message
-        says which.
+      SchemaError, ConfigError: An entry cannot be used, or two entries contradict each other; the
+        message names them.
     """
     built: dict[type[KindConfig], list[Constraint]] = {kind: [] for kind in (*KINDS[1:], KINDS[0])}
     exact = list[Constraint]()
@@ -309,7 +313,7 @@ def read_invariants(
 
 
 def _solving(config: SolveConfig, schema: Schema) -> Solving:
-    """Return how noisy answers become counts; errors as of `parse_query`."""
+    """Return the settings of post-processing; raises the errors of `parse_query`."""
     housing = config.housing_units
     return Solving(
         config.tolerance,
@@ -336,15 +340,15 @@ def _solving(config: SolveConfig, schema: Schema) -> Solving:
 
 
 def budget_of(privacy: PrivacyConfig, own: BudgetConfig, where: str) -> Budget:
-    """Return the budget that a run file states.
+    """Return the budget stated in a run file.
 
     Args:
-      privacy: What it is counted in, and for which neighbors.
-      own: The total.
-      where: Keys of the file, for errors.
+      privacy: Privacy definition, delta and neighbors.
+      own: The total, as rho or as epsilon.
+      where: Keys of the run file, for error messages.
 
     Raises:
-      ConfigError: It is stated in what the definition does not count.
+      ConfigError: The total is given as rho, but the privacy definition counts epsilon.
     """
     definition = privacy.definition
     if definition.unit != "rho" and own.rho is not None:
@@ -371,7 +375,7 @@ def budget_by_noise(privacy: PrivacyConfig, epsilon: Fraction, strategy: Strateg
         raise BudgetError(
             "epsilon_from",
             "cannot be noise under pure, where the total is epsilon itself",
-            remedy="leave epsilon_from out",
+            remedy="leave `epsilon_from` out of the run file",
         )
     unit = Budget(Fraction(1), privacy.delta, privacy.neighbors)
     n_levels = len(strategy.levels)

@@ -29,15 +29,15 @@ _PLAIN = re.compile(r"(?:&\S+\s+)?(?P<quote>[\"']?)(?P<text>.*?)(?P=quote)", re.
 
 @dataclass(frozen=True)
 class Change:
-    """A key or value that is called something else.
+    """A key or value with another name in format 3.
 
     Attributes:
       keys: The key, with the keys above it, as the older format names them.
-      old: Its text.
-      new: What it is replaced by.
+      old: Text of the key or value in the file.
+      new: Text in format 3.
       line: Line of the file, from 1.
-      start: First character that is replaced.
-      stop: End of these characters, exclusive.
+      start: Position in the file of the first replaced character.
+      stop: Position after the last replaced character.
     """
 
     keys: str
@@ -49,10 +49,10 @@ class Change:
 
 
 def kind_of(path: Path) -> Kind:
-    """Determine which kind of file may be upgraded this is.
+    """Determine the kind of a file that may be upgraded.
 
     Raises:
-      ConfigError: It cannot be read, or is of no such kind.
+      ConfigError: The file cannot be read, or is of no kind that can be upgraded.
     """
     document = read_map(path)
     if document.get("kind") == SURVEY:
@@ -69,21 +69,21 @@ def kind_of(path: Path) -> Kind:
 
 
 def upgrade_file(path: Path, kind: Kind, meaning: Callable[[Path], object]) -> tuple[Change, ...]:
-    """Rewrite a file as format 3, unless it is one already.
+    """Rewrite a file in format 3, unless it has this format already.
 
     Args:
-      path: The file. It keeps its permissions; of a link, the file it leads to is rewritten.
-      kind: What it is.
-      meaning: Loads a file of this kind, and returns its values and its digest. They must be the
-        same before and after.
+      path: The file, which keeps its permissions. If it is a link, its target is rewritten.
+      kind: Kind of the file.
+      meaning: Loads a file of this kind, and returns values and digest. These must be equal before
+        and after the change.
 
     Returns:
-      What changed, in the order of the file; nothing of a file of format 3.
+      The changes, in the order of the file; empty for a file of format 3.
 
     Raises:
-      ConfigError: The file cannot be used, or its keys cannot be replaced one by one. It is left as
-        it is.
-      OutputError: It cannot be written.
+      ConfigError: The file cannot be used, or its keys cannot be replaced one by one. The file
+        stays unchanged.
+      OutputError: The file cannot be written.
     """
     path = path.resolve()
     document, before = read_map(path), meaning(path)
@@ -101,7 +101,7 @@ def upgrade_file(path: Path, kind: Kind, meaning: Callable[[Path], object]) -> t
 
 
 def _replace(path: Path, text: str, before: object, meaning: Callable[[Path], object]) -> None:
-    """Put text in the place of a file if it means the same, at once."""
+    """Replace a file by a text atomically, if `meaning` returns `before` for the text too."""
     draft: Path | None = None
     try:
         with writing(path):
@@ -126,11 +126,17 @@ def _replace(path: Path, text: str, before: object, meaning: Callable[[Path], ob
 
 
 def _changes(path: Path, kind: Kind, text: str, root: yaml.Node | None) -> Iterator[Change]:
-    """List what is replaced in the text of a file, in its order.
+    """Yield the changes to the text of a file, in the order of the file.
+
+    Args:
+      path: The file, for errors.
+      kind: Kind of the file.
+      text: Text of the file.
+      root: The document in the text; None for an empty file, which has no changes.
 
     Raises:
-      ConfigError: A text stands for two things with different names, by an alias, or is written in
-        another way than its plain letters.
+      ConfigError: An alias makes one text stand for two keys with different new names, or a key is
+        written with escapes.
     """
     wanted: dict[int, tuple[yaml.ScalarNode, str | None, str]] = {}
     for node, place, is_key in _scalars(root):

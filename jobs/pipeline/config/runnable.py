@@ -47,8 +47,8 @@ def require_runnable(resolved: Resolved) -> None:
     """Refuse a run that could not be finished, whatever its data are.
 
     Raises:
-      DasError: Something stands in the way. All independent mistakes of the first such product are
-        named, each with its key.
+      DasError: A product could not be finished. All independent mistakes of the first such product
+        are named, each with its key.
     """
     refuse_tangled(resolved.source, resolved.config, resolved.config.output.roots)
     for made in resolved.products.values():
@@ -59,7 +59,7 @@ def require_runnable(resolved: Resolved) -> None:
 
 
 def _require_product(made: Product, keys: str) -> None:
-    """Refuse a product that could not be made; `keys` stand before those of its section."""
+    """Refuse a product that could not be made; `keys` is the prefix of its keys in errors."""
     plan, own, mistakes = made.plan, made.config, Mistakes()
     with mistakes.at(str(own.privacy.allocation or "")):
         plan.strategy.require_full_column_rank()
@@ -98,7 +98,7 @@ def _refuse_missing_solvers(config: SolveConfig) -> None:
 
 
 def _refuse_unmeasured_order(plan: Plan) -> None:
-    """Raise a `ConfigError` if a pass has a query twice, or none that its geolevel measures."""
+    """Raise a `ConfigError` if a pass repeats a query, or its geolevel does not measure one."""
     for geolevel, passes in plan.solving.l2_passes.items():
         partitions = [q.name for q in plan.level(geolevel).queries if q.is_partition]
         chosen = [name for one in passes for name in one]
@@ -116,9 +116,9 @@ def _refuse_not_on_demand(plan: Plan) -> None:
     """Refuse queries that cannot be drawn only where the parent has persons.
 
     Raises:
-      ConfigError: One is not measured below the root, or a prior is learned, which needs all
-        answers to every cell before the first geolevel is solved.
-      SchemaError: One is no partition.
+      ConfigError: An on-demand query is not measured below the root; or the run learns a prior,
+        which needs all noisy answers before the first geolevel is solved.
+      SchemaError: An on-demand query is not a partition query.
     """
     below = {query.name: query for level in plan.levels[1:] for query in level.queries}
     refuse_unknown("query", "is not measured below the root", sorted(plan.on_demand), sorted(below))
@@ -138,11 +138,11 @@ def _refuse_crossing_rounding(plan: Plan) -> None:
     """Refuse rounding passes that do not form one nested chain with the exact queries.
 
     Raises:
-      SchemaError: Two queries are not nested, or the last is not detailed.
+      SchemaError: Two queries are not nested, or the last query of the last pass is not detailed.
     """
     chain = [query for one in plan.passes for query in one]
     if not chain or chain[-1].name != "detailed":
-        raise SchemaError("rounding_passes", "the last query must be detailed")
+        raise SchemaError("rounding_passes", "the last query of the last pass must be detailed")
     _refuse_unnested("rounding_passes", chain)
     for invariant, query in product([*plan.invariants, *plan.limits.pinned], chain):
         if _cross(query, invariant.query):
@@ -178,11 +178,11 @@ def _cross(one: Query, other: Query) -> bool:
 
 
 def _check_covariate(config: SolveConfig, plan: Plan) -> None:
-    """Check that totals can be expected by housing units where the run file says so.
+    """Check that the housing-unit covariate can predict totals at the geolevels that use it.
 
     Raises:
-      ConfigError: No housing units are given there, nothing is measured that determines totals, or
-        another key of `solve` contradicts it.
+      ConfigError: A geolevel of the covariate has no counts of housing units or no measured query
+        that determines totals, or another key of `solve` contradicts the covariate.
     """
     asked = config.housing_units
     if asked is None:
@@ -206,8 +206,8 @@ def _check_covariate(config: SolveConfig, plan: Plan) -> None:
         if geolevel in config.empirical_bayes or geolevel in config.l2_passes:
             raise ConfigError(
                 "geolevels",
-                "names one with a learned prior or an order of its own, which leave no room for "
-                "expected totals",
+                "names a geolevel of empirical_bayes or l2_passes, which cannot be combined with "
+                "housing_units",
                 got=geolevel,
             )
     if config.method != "nnls":
@@ -219,7 +219,7 @@ def _check_covariate(config: SolveConfig, plan: Plan) -> None:
 
 
 def _refuse_unsolvable(plan: Plan) -> None:
-    """Refuse what the solver could not take whatever is measured.
+    """Refuse settings that the solver cannot handle, whatever the noisy answers are.
 
     Raises:
       ConfigError: A key of `solve` does not go with the measured queries, the invariants or the
@@ -246,7 +246,7 @@ def _refuse_unsolvable(plan: Plan) -> None:
 
 
 def _refuse_geolevel(plan: Plan, level: int) -> None:
-    """Refuse what the solver could not take at a geolevel, given by its position."""
+    """Refuse settings that the solver cannot handle at the geolevel with position `level`."""
     solving, geolevel = plan.solving, plan.spine.levels[level]
     for noisy in plan.noise(level, level):
         sd = noisy.mechanism.variance() ** 0.5
@@ -302,18 +302,20 @@ def _refuse_geolevel(plan: Plan, level: int) -> None:
             "planned or of strata",
             got=f"{cells} cells",
             want=f"at most {MOST_CELLS_IN_MATRICES}",
-            remedy="leave it out, or plan with hdmm on plain counts, whose queries are partitions",
+            remedy="remove the named setting from the run file, or plan with hdmm on plain counts, "
+            "whose queries are partitions",
         )
     if cells > MOST_CELLS_IN_MATRICES:
         _refuse_many_groups(where, [*targets, *exact])
 
 
 def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
-    """Refuse passes whose answers, once they are whole numbers, some counts could not keep.
+    """Refuse least-squares passes whose rounded answers may have no counts that equal them.
 
-    Where one query of a pass refines all others, what comes before and what is exact, any whole
-    numbers that add up to the parent are margins of tables of which the parent's cells are the
-    others. So the next pass has a solution.
+    One query of each pass must refine all other queries of the pass and of earlier passes, and all
+    exact queries. Integer answers of this query that sum to the parent are one margin of a table,
+    and the cells of the parent are the other margin. Such a table exists, so the next pass has a
+    solution.
     """
     plan_level = plan.levels[level]
     where = f"solve.round_l2_passes, geolevel {plan_level.name}"
@@ -349,7 +351,7 @@ def _refuse_unrounded(plan: Plan, level: int, has_rows: bool) -> None:
 def _refuse_crossing(
     plan: Plan, level: int, cells: int, exact: Sequence[Query], has_rows: bool
 ) -> None:
-    """Refuse what makes the solver of partitions form matrices over very many cells."""
+    """Refuse settings for which the solver of partitions forms matrices over too many cells."""
     geolevel = plan.levels[level].name
     targets = {query.name: query for query in _targets(plan, level)}
     passes = [[targets[name] for name in one] for one in plan.solving.l2_passes.get(geolevel, ())]
@@ -372,12 +374,12 @@ def _refuse_crossing(
             f"{what} form matrices over cells",
             got=f"{cells} cells{names}",
             want=f"at most {MOST_CELLS_OF_PARTITIONS}",
-            remedy="leave them out, or solve in one pass with method nnls",
+            remedy="remove the named rows or passes, or solve in one pass with method nnls",
         )
 
 
 def _finest(queries: Sequence[Query]) -> list[Query]:
-    """Queries whose answers are no sums of those of another, each once."""
+    """Return the queries whose answers are not sums of the answers of another, each once."""
     kept: list[Query] = []
     for query in sorted(queries, key=lambda query: -query.size):
         if not any(is_refinement(one, query) for one in kept):
@@ -393,7 +395,7 @@ def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
       lattice: The public geounits.
 
     Raises:
-      ConfigError: So many children with so many cells are more than the method can solve.
+      ConfigError: A family has more children, or children times cells, than the method can solve.
     """
     if Method(plan.solving.method) is not Method.MAXFIT:
         return
@@ -413,7 +415,7 @@ def refuse_large_families(plan: Plan, lattice: Lattice) -> None:
 
 
 def _targets(plan: Plan, level: int) -> list[Query]:
-    """Queries that the counts of a geolevel are fitted to."""
+    """Return the queries to which the counts of a geolevel are fitted."""
     from_subtree = plan.solving.fit_to == "tree" and level < plan.leaf.index
     asked = plan.levels[level:] if from_subtree else plan.levels[level : level + 1]
     return list({query.name: query for one in asked for query in one.queries}.values())
@@ -444,13 +446,13 @@ def _refuse_many_groups(where: str, queries: list[Query]) -> None:
 
 
 def _check_support(plan: Plan) -> None:
-    """Check the queries whose counts at the root say where its on-demand queries are drawn.
+    """Check the support: root queries whose positive counts limit where noise is drawn.
 
     Raises:
-      ConfigError: One is not measured at the root, nothing on demand is left to draw there, or a
-        limit binds the root.
-      SchemaError: One is not finer than the one before, an invariant of the root is no sum of the
-        first, or a rounding query crosses one.
+      ConfigError: A query of the support is not measured at the root, the root has no other
+        on-demand query, or a limit binds the root.
+      SchemaError: A query is not finer than the previous one, an exact query of the root is not a
+        sum of the first query, or a rounding query crosses a query of the support.
     """
     chain, root = plan.support, plan.levels[0]
     if not chain:
@@ -482,7 +484,7 @@ def _check_support(plan: Plan) -> None:
 
 
 def _refuse_many_answers(plan: Plan) -> None:
-    """Refuse what would be as large as the cells of a schema of many millions.
+    """Refuse queries with more answers than a task can hold, in schemas of millions of cells.
 
     Raises:
       ConfigError: A geounit would have more noisy answers than a task holds.
@@ -493,9 +495,9 @@ def _refuse_many_answers(plan: Plan) -> None:
         if answers > MOST_ANSWERS and largest is not None:
             raise ConfigError(
                 f"privacy.on_demand_queries, geolevel {level.name}",
-                "would draw too many answers per geounit",
+                "leaves too many answers per geounit to queries that are not on demand",
                 got=f"{answers} answers, {largest.size} of them of {largest.name}",
                 want=f"at most {MOST_ANSWERS}",
-                remedy="name the query in privacy.on_demand_queries, and for the root in "
-                "privacy.root_support_passes queries that say where it is drawn",
+                remedy="name the query in privacy.on_demand_queries, and for the root name coarser "
+                "queries in privacy.root_support_passes, which limit where it is drawn",
             )

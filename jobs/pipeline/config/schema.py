@@ -13,7 +13,7 @@ def read_schema(path: Place) -> SchemaFile:
     """Read a schema file; ranges of levels are written out, so that spelling changes no digest.
 
     Raises:
-      ConfigError, SchemaError: It cannot be read, or a range is invalid.
+      ConfigError, SchemaError: The file cannot be read, or a range of levels is invalid.
     """
     model = read_model(path, SchemaFile)
     levels = {attribute.name: attribute.levels for attribute in model.attributes}
@@ -36,7 +36,7 @@ def load_schema(path: Place, model: SchemaFile | None = None) -> Schema:
       model: Content of the file, if it was read before.
 
     Raises:
-      ConfigError, SchemaError: It cannot be used.
+      ConfigError, SchemaError: The schema file cannot be used.
     """
     model = model or read_schema(path)
     with at(str(path)):

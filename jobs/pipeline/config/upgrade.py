@@ -1,4 +1,4 @@
-"""Names of renamed keys: those of format 3 of run files, and those of the format before it.
+"""Names of renamed keys, in format 3 of run files and in the format before it.
 
 One table holds all renamed keys. Files of the older format are read by it (`current`), and
 rewritten (`jobs.pipeline.config.rewrite`). Digests cover the keys as the older format wrote them
@@ -43,8 +43,8 @@ class Renamed:
     """A key with another name in the other format.
 
     Attributes:
-      to: Its name there.
-      values: Renamed values of the key, with their names there.
+      to: Name of the key in the other format.
+      values: Renamed values of the key: name in this format -> name in the other format.
     """
 
     to: str
@@ -129,7 +129,7 @@ def _below(renamed: RenamedKeys, name: str) -> RenamedKeys:
 
 
 def renamed_key(kind: Kind, keys: Sequence[str]) -> Renamed | None:
-    """Return how format 3 writes a key of the older format; None if it writes it alike."""
+    """Return the name in format 3 of a key of the older format; None if it is unchanged."""
     return reduce(_below, keys, _former_keys(kind)).get(())
 
 
@@ -162,7 +162,7 @@ def is_former(kind: Kind, document: Mapping[Any, Any]) -> bool:
 
 
 def as_hashed(kind: Kind, document: Any, at: str = "") -> Any:  # noqa: ANN401 - JSON
-    """Return a part of a document, in the keys of format 3, as the older format wrote it.
+    """Return a part of a document with the keys of the older format in place of format 3.
 
     Keys stay in their order, which digests cover. A part that has the older keys stays as it is.
 
@@ -191,7 +191,7 @@ def product_as_hashed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_current(kind: Kind, document: Any, at: str = "") -> Any:  # noqa: ANN401 - JSON
-    """Return a part of a document, in the keys of the older format, in those of format 3.
+    """Return a part of a document with the keys of format 3 in place of the older format.
 
     Args:
       kind: Kind of the file.

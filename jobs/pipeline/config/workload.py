@@ -45,11 +45,11 @@ _LEAST_EIGENVALUE = 1e-9  # of what all queries say, over the precision of one c
 
 @dataclass(frozen=True)
 class BudgetKind:
-    """What a planned strategy must know of the budget.
+    """Properties of the budget on which a planned strategy depends.
 
     Attributes:
-      definition: What costs are counted in.
-      neighbors: The relation they hold for.
+      definition: Privacy definition, which determines the unit of costs.
+      neighbors: Neighboring relation for which the costs hold.
       mechanism: Name of the noise; None for the default of the definition.
     """
 
@@ -59,10 +59,10 @@ class BudgetKind:
 
     @property
     def noise(self) -> type[Mechanism]:
-        """Return the noise that the budget pays for.
+        """Return the noise mechanism of the measurements.
 
         Raises:
-          BudgetError: It is unknown, or cannot be charged in the definition.
+          BudgetError: The mechanism is unknown, or has no cost in the privacy definition.
         """
         return choose_mechanism(self.definition, self.mechanism)
 
@@ -146,11 +146,11 @@ def plan_group_shares(
 
 
 def _refuse_flat(shares: Sequence[QueryShare], power: int) -> None:
-    """Refuse queries that leave some counts to rounding, though they may have full column rank.
+    """Refuse queries that determine some counts only up to rounding errors of floats.
 
     Args:
-      shares: The queries.
-      power: Of its share, to which the precision of a query is proportional.
+      shares: The queries, each with its share of the budget.
+      power: Exponent: the precision of a query is proportional to its share to this power.
     """
     queries = [entry.query for entry in shares]
     if not has_full_column_rank(queries):
@@ -168,7 +168,7 @@ def _refuse_flat(shares: Sequence[QueryShare], power: int) -> None:
 
 @lru_cache(maxsize=64)
 def _plan(schema: Schema, text: str, neighbors: Neighbors, norm: Norm) -> tuple[QueryShare, ...]:
-    """Plan once what several geolevels share; equal ones are the same queries."""
+    """Plan a workload, cached so that geolevels with equal workloads get the same queries."""
     from das.workload.plan import plan_workload
     from das.workload.pure import plan_pure
 
@@ -233,7 +233,7 @@ def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Los
     """Return the loss, with the parameters of tables in the order of the marginals.
 
     Raises:
-      SchemaError: It is not convex, or its parameters do not fit the tables.
+      SchemaError: The loss is not convex, or its parameters do not fit the tables.
     """
     from das.workload.losses import LargestRatio, PowerMean, WorstMean
 
@@ -262,7 +262,7 @@ def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Los
 
 
 def _positions(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> dict[str, int]:
-    """Number of the marginal of every table; attributes of one level make no difference."""
+    """Return the index of the marginal of each table, ignoring attributes with one level."""
     place = {attribute.name: i for i, attribute in enumerate(workload.attributes)}
     found = {}
     for table in wanted.tables:
@@ -274,10 +274,10 @@ def _positions(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> di
 def _stated(
     key: str, position: Mapping[str, int], numbers: Mapping[str, Fraction]
 ) -> dict[str, float]:
-    """Numbers of tables of the workload.
+    """Return the parameter of each table that a loss names, as floats.
 
     Raises:
-      SchemaError: A table is none of the workload's, or a number is negative.
+      SchemaError: A table is not in the workload, or a number is negative.
     """
     unknown = [table for table in numbers if table not in position]
     if unknown:
@@ -308,7 +308,7 @@ def _axes(schema: Schema, table: str) -> list[str]:
             f"workload, table {table}",
             "may name only attributes",
             got=other,
-            remedy="say under `bases` what is asked of an attribute",
+            remedy="list recodes of an attribute under `bases`, not in the name of a table",
         )
     return names
 

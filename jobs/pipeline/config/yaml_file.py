@@ -50,9 +50,9 @@ def read_map(path: Place) -> dict[Any, Any]:
       Maps, lists, text, integers, floats, booleans and None, nested at most 50 deep.
 
     Raises:
-      ConfigError: It cannot be read, is not valid YAML or holds something else than a map; a key is
-        no plain value or comes twice in a map; or a value is written in a way that YAML does not
-        read as people do: 010, 1:30, 0b11, 1_000, a date, a tag, more than 100 digits.
+      ConfigError: The file cannot be read, is not valid YAML, or is not a map; a key is not a plain
+        value, or occurs twice in a map; or people and YAML read a value differently: 010, 1:30,
+        0b11, 1_000, a date, a tag, more than 100 digits.
     """
     node = read_nodes(path)[1]
     document = None if node is None else _Reader(path).value(node, 1)
@@ -62,10 +62,10 @@ def read_map(path: Place) -> dict[Any, Any]:
 
 
 def read_nodes(path: Place) -> tuple[str, yaml.Node | None]:
-    """Read a YAML file as its text, and as nodes that know their places in it.
+    """Read a YAML file: its text, and its nodes with their positions in the text.
 
     Raises:
-      ConfigError: It cannot be read, or is not valid YAML.
+      ConfigError: The file cannot be read, or is not valid YAML.
     """
     try:
         with path.open("rb") as file:
@@ -103,7 +103,12 @@ class _Loader(yaml.SafeLoader):
         self.values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
-        """Compose one value and those in it; the library calls it for each of them."""
+        """Compose one value with its nested values; PyYAML calls this for every value.
+
+        Args:
+          parent: Node that contains the value; None for the whole document.
+          index: Key or position of the value in the parent.
+        """
         self.depth += 1
         self.values += 1
         what = None

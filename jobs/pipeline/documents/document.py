@@ -59,7 +59,7 @@ def document(kind: type[D]) -> type[D]:
 
 
 def adapter(kind: type[D]) -> TypeAdapter[D]:
-    """Return the validator of a type, cached per process: that of a manifest takes 16 ms."""
+    """Return the validator of a type, cached per process: a manifest's takes 16 ms to build."""
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]
@@ -106,7 +106,7 @@ def write_document(path: Place, value: object, *, mode: int = OWNER_ONLY) -> Non
     """Write a document; an existing file is replaced at once.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     write_json(path, json_of(value), mode=mode)
 

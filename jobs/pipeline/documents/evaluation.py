@@ -146,7 +146,8 @@ class GroupError:
       bias: Mean error, released minus true.
       max: Largest absolute error.
       relative: l1 / persons; null if the group is below the floor.
-      to_everybody: `relative` divided by that of the whole population; null without either.
+      to_everybody: `relative` divided by the relative error of the whole population; null if one of
+        them is null.
     """
 
     group: str

@@ -134,7 +134,7 @@ def statistics_of(counts: Dataset) -> SolveStatistics:
     """Return the solver statistics of published counts.
 
     Raises:
-      OutputError: They are missing or damaged.
+      OutputError: The statistics are missing or damaged.
     """
     return _fact(counts, SolveStatistics, counts.facts.get("statistics"))
 

@@ -293,7 +293,8 @@ def note_account_line(folder: Place, account: Place) -> None:
     """Record the number and digest of the last line of an account in a run folder.
 
     Raises:
-      LedgerError, OutputError: One of the two journals is altered, or cannot be written.
+      LedgerError, OutputError: The account or the journal of the folder is altered, or cannot be
+        written.
     """
     digests = line_digests(account)
     last = {"account_lines": len(digests), "account_sha256": digests[-1]}
@@ -419,7 +420,18 @@ def lost_answers(error: OutputError) -> LedgerError:
 
 
 def _waiting(dataset: Place, draws: Draws, part: str) -> str | None:
-    """Return the interrupted attempt that may still be published; None if there is none."""
+    """Return the attempt whose noisy answers are written but not yet published; None if none.
+
+    If the account has recorded measurements of the part, only an attempt with their digest counts.
+
+    Args:
+      dataset: Folder of the noisy answers.
+      draws: Log of draws of the product.
+      part: Name of the part of the measurements.
+
+    Raises:
+      LedgerError: The recorded measurements are damaged.
+    """
     measured = draws.measured(part)
     attempt = measured.attempt if measured is not None else draws.attempt(part)
     if not attempt or not is_proposed(dataset, attempt):

@@ -71,7 +71,8 @@ def owner_of(resolved: Resolved) -> Owner:
 def claim_as(wanted: Owner) -> str:
     """Create the roots of a run, or check that they belong to the same configuration.
 
-    run.json stores the path of the run file, for `das run OUT`, and those of named solutions. A
+    run.json stores the path of the run file, for `das run OUT`, and the run files of named
+    solutions. A
     folder of another configuration is emptied and taken over if nothing was measured and no grant
     was claimed. The caller must be the only driver.
 
@@ -187,7 +188,8 @@ def remembered(
     Args:
       out: The run folder, of a census or a survey.
       config: Current path of the run file; default: the path in run.json.
-      solution: Name of a solution, whose run file is used; a new solution uses that of the release.
+      solution: Name of a solution, whose run file is used. A new solution uses the run file of the
+        release.
 
     Raises:
       OutputError: The folder is not a run folder.
@@ -250,8 +252,8 @@ def refuse_other_account(out: Place, account: Place) -> None:
     """Refuse an account other than that in which the grants of a run folder were claimed.
 
     Raises:
-      LedgerError: The account is another one, not the same one moved. It would lack the draws of
-        copies of this folder.
+      LedgerError: The account is a different one, not the former account in a new place. It would
+        lack the draws of copies of this folder.
     """
     document = read_identity(out, "remove the folder")
     before = document.get("account")

@@ -51,7 +51,7 @@ class Hold:
         """Stop a driver if another one has taken over.
 
         Raises:
-          OutputError: Another driver has taken over, or the store cannot be read.
+          OutputError: Another driver has taken over the run folder, or the store cannot be read.
         """
         if self.sign is None or not isinstance(self.out, StoredPlace):
             return

@@ -128,7 +128,7 @@ def stated_root(roots: Roots) -> dict[str, str]:
 
 
 def remembered_root(document: Mapping[str, Any]) -> Place | None:
-    """Return the separate confidential root of a run folder; None without one.
+    """Return the separate confidential root of a run folder; None if it has no separate root.
 
     Args:
       document: Contents of run.json.
@@ -167,7 +167,7 @@ def claim_root(roots: Roots, run: str) -> None:
     """Create the confidential root of a run; a separate one is marked with the run.
 
     Raises:
-      OutputError: The root is that of another run, or cannot be written or closed to other users.
+      OutputError: The root belongs to another run, or cannot be written or closed to other users.
     """
     _make_folder(roots.confidential)
     close_folder(roots.confidential)

@@ -41,7 +41,7 @@ _BEFORE_SOLVING = ("measurements", "invariants", "given", "implied", "estimates"
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """Return the settings of a run file that may change after measuring, as JSON values.
 
-    Keys are those of format 2, as in manifests and digests of earlier releases.
+    Keys have the names of format 2, as in manifests and digests of earlier releases.
     """
     *others, last = config.products
     settings = _settings(config.products[last])
@@ -69,7 +69,7 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
 
 
 def other_settings(resolved: Resolved) -> str:
-    """Describe how the settings of a run differ from those of its finalized release.
+    """Describe how the settings of a run differ from the settings of its finalized release.
 
     Returns:
       The differences; empty without differences or without a finalized release.
@@ -186,7 +186,12 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
 
 
 def _other_joined(wanted: JoinedConfig | None, joined: Mapping[Place, str]) -> list[Place]:
-    """List joined microdata that are not requested, or have other settings."""
+    """List joined microdata that are not requested, or have other settings.
+
+    Args:
+      wanted: Settings of the requested joined microdata; None if none are requested.
+      joined: Folder of each joined dataset -> its file format.
+    """
     if wanted is None:
         return [*joined]
     settings = joined_settings(wanted)
@@ -213,7 +218,7 @@ def note_solve(release: ReleaseLayout, settings: Mapping[str, Any]) -> None:
 
 
 def solution_of(resolved: Resolved, release: ReleaseLayout) -> Solution:
-    """Return the settings for a manifest: those of the release, and all that were tried."""
+    """Return the settings for a manifest: settings of the release, and all earlier settings."""
     settings = settings_of(resolved.config)
     return Solution(
         name=resolved.solution,

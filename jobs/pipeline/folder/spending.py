@@ -220,7 +220,8 @@ def refuse_lost(spendings: Sequence[Spending]) -> None:
     """Refuse to continue if paid noisy answers or the ledger are missing or changed.
 
     Raises:
-      LedgerError: They are lost; nothing may be measured again under this grant.
+      LedgerError: Noisy answers or the ledger are lost, and nothing may be measured again under
+        this grant.
     """
     for spending in spendings:
         refuse_lost_ledger(spending)
@@ -263,5 +264,5 @@ def spending_of(resolved: Resolved, product: Product, identity: str | None = Non
 
 
 def spendings_of(resolved: Resolved, identity: str) -> list[Spending]:
-    """Return the spending on each product of a run folder with a given identity."""
+    """Return the spending on each product of a run, whose folder has the given identity."""
     return [spending_of(resolved, product, identity) for product in resolved.products.values()]

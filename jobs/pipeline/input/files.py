@@ -53,10 +53,10 @@ class Table:
 
     Attributes:
       path: A CSV or Parquet file, or a folder of such files.
-      columns: Columns wanted.
+      columns: Names of the columns to read.
       delimiter: Field separator of CSV files.
-      setting: Key of the run file that sets it; empty if none does.
-      zeros_lost: Whether geocodes are numbers, whose leading zeros have to be put back.
+      setting: Key of the run file that sets the separator; empty if no key does.
+      zeros_lost: Whether geocodes lost their leading zeros, which must be restored.
       quoting: Whether fields of CSV files may stand in quotation marks.
     """
 
@@ -79,11 +79,12 @@ class Chunk:
 
     Attributes:
       path: The file.
-      kind: Its format.
+      kind: Format of the file, CSV or Parquet.
       start: First byte (CSV, always the start of a line) or first row group (Parquet).
-      stop: End of that range, exclusive; a CSV line belongs to the chunk in which it starts.
+      stop: End of the range of bytes or row groups, exclusive. A CSV line belongs to the chunk in
+        which it starts.
       first_row: Parquet only: row number of the first row.
-      rows: Parquet only: how many rows its row groups have.
+      rows: Parquet only: number of rows in the row groups of the chunk.
       header: CSV only: all columns of the file.
     """
 
@@ -103,7 +104,7 @@ class Batch:
     Attributes:
       table: The rows.
       chunk: The chunk that contains the rows.
-      offset: Number of data rows of the chunk before these.
+      offset: Number of data rows of the chunk before the rows of the batch.
       source: The table that is read.
     """
 
@@ -139,7 +140,7 @@ class Batch:
 
 
 def find_files(path: Place) -> list[Place]:
-    """List the data files of a file or folder, in order of their names.
+    """List the data files of a file or folder, sorted by name.
 
     Raises:
       InputError: The path is absent or cannot be listed, or the folder has no data files or files
@@ -222,7 +223,7 @@ def read_chunk(chunk: Chunk, table: Table, text: pa.DataType = _TEXT) -> Iterato
 
     Args:
       chunk: Part of a file.
-      table: Which columns of it.
+      table: Names the columns to read.
       text: Type of CSV columns: pa.binary() where some may not be UTF-8.
 
     Raises:
@@ -249,7 +250,7 @@ def read_table(table: Table) -> Iterator[Batch]:
 
 
 def header_of(file: Place, delimiter: str) -> tuple[str, ...]:
-    """Read the names of the columns of a file, and nothing else.
+    """Read only the names of the columns of a file.
 
     Raises:
       InputError: The file cannot be read, or a CSV file is empty or not UTF-8.
@@ -272,10 +273,10 @@ def _opened_parquet(file: Place) -> Iterator[pq.ParquetFile]:
 
 @contextmanager
 def opened_csv(file: Place) -> Iterator[IO[bytes]]:
-    """Open a CSV file.
+    """Open a CSV file for reading as bytes during the block.
 
     Raises:
-      InputError: It cannot be read.
+      InputError: The file cannot be read.
     """
     try:
         with file.open("rb") as handle:
@@ -346,7 +347,7 @@ def _check_columns(file: Place, present: Sequence[str], table: Table) -> None:
 
 
 def _other_delimiter(line: str, table: Table) -> str | None:
-    """Find a separator that splits a header of one column into wanted columns; None if none."""
+    """Find a separator that splits a header into the columns to read; None if none does."""
     for delimiter in (",", ";", "\t", "|"):
         fields = split_fields(line.encode(), delimiter, quotes=table.quotes) or []
         if {name.decode() for name in fields} & set(table.columns):
@@ -438,7 +439,7 @@ def _csv_rows(chunk: Chunk, table: Table, text: pa.DataType) -> Iterator[pa.Tabl
 
 
 def _parse(block: bytes, chunk: Chunk, table: Table, text: pa.DataType) -> pa.Table | None:
-    """Parse whole lines; None if there is one that is no row."""
+    """Parse whole lines; None if a line is not a valid row."""
     columns = list(dict.fromkeys(table.columns))
     names = [f"{index}" for index in range(len(chunk.header))]
     wanted = [names[chunk.header.index(name)] for name in columns]
@@ -463,7 +464,7 @@ def parse_block(
     Args:
       block: The lines.
       names: Names of all fields.
-      kinds: Fields wanted, with the types of their values.
+      kinds: Fields to return, with the types of their values.
       delimiter: Field separator.
       quotes: Whether fields may stand in quotation marks.
       encoding: Encoding of the file.

@@ -44,10 +44,10 @@ def list_geounits(geounits: GeounitsFile, spine: Spine) -> Geocodes:
 def table_of(
     file: GeocodedFile, columns: Iterable[str], setting: str = "the delimiter of this table"
 ) -> Table:
-    """Name the columns of a file to read: its geocodes and others.
+    """Return the table that reads the geocodes and other columns of a file.
 
     Args:
-      file: The keys of the run file.
+      file: Section of the run file that names file and geocode columns.
       columns: The other columns.
       setting: Key of the run file that sets the delimiter, for errors.
     """
@@ -126,7 +126,7 @@ def geocode_column(table: Table, column: GeocodeColumns, digits: int) -> list[Ge
 def sorted_unique(
     parts: list[Geocodes], table: Table, column: GeocodeColumns, digits: int
 ) -> Geocodes:
-    """Return bytes[G], the sorted geocodes of a table with one row per geounit.
+    """Return bytes[G], the sorted geocodes of the G geounits of a table with one row each.
 
     Raises:
       InputError: A geocode appears twice.

@@ -105,8 +105,9 @@ def _is_open(block: bytes, delimiter: str) -> bool:
 def split_fields(line: bytes, delimiter: str, *, quotes: bool) -> list[bytes] | None:
     """Split a line without its end into fields, as Python's csv does; None if a quote is open.
 
-    A quotation mark opens a field if it is its first character. Within the field two stand for
-    one; text after the one that closes it belongs to the field. Everywhere else it is text.
+    A quotation mark opens a quoted field if it is the first character of the field. Within the
+    field, two quotation marks stand for one. Text after the closing mark belongs to the field. In
+    all other places a quotation mark is text.
 
     >>> split_fields(b'a,"b ""c"", d",e"f', ",", quotes=True)
     [b'a', b'b "c", d', b'e"f']
@@ -140,20 +141,20 @@ def without_end(line: bytes) -> bytes:
 def parse_line(
     line: bytes, where: str, delimiter: str, *, quotes: bool, n_fields: int | None = None
 ) -> list[bytes]:
-    """Split a line into fields, or say what is wrong with it; no text of it is quoted.
+    """Split a line into fields, or raise an error that does not quote the line.
 
     Args:
       line: The line, with its end.
       where: File and row, for messages.
       delimiter: Field separator.
       quotes: Whether fields may stand in quotation marks.
-      n_fields: How many fields it should have; None of a header, which may have any number.
+      n_fields: Required number of fields; None for a header, which may have any number.
 
     Returns:
-      The fields; none of a blank line that may be skipped.
+      The fields; empty for a blank line that may be skipped.
 
     Raises:
-      InputError: It is no row.
+      InputError: The line is not a valid row.
     """
     text = without_end(line)
     if b"\0" in text:

@@ -24,7 +24,7 @@ def read_public(
 
     Args:
       table: The file and its columns.
-      labels: Labels of the counts, in the order wanted; labels without a column get 0.
+      labels: Labels of the counts, in the order of the result; labels without a column get 0.
       digits: Length of the geocodes.
 
     Returns:

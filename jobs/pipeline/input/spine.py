@@ -189,7 +189,7 @@ def _refuse_undivided(
 
 
 def _marked(texts: npt.NDArray[np.str_], codes: Sequence[str]) -> BoolArray:
-    """Return bool[G], the leaves of the marked part."""
+    """Return bool[G], whether the text of each of G leaves is among the codes of a split."""
     if not codes:
         return np.asarray(texts != "", np.bool_)
     marked = np.zeros(len(texts), np.bool_)

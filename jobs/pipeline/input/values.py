@@ -36,9 +36,9 @@ def entries(
 
     Args:
       geocodes: One geocode per row of the input.
-      rows: int64[m] input row of every entry.
-      cells: int64[m].
-      counts: int64[m], positive.
+      rows: int64[m], input row of each of m entries.
+      cells: int64[m], cell of each entry.
+      counts: int64[m], number of records of each entry, positive.
     """
     return pa.RecordBatch.from_arrays(
         [geocodes.take(pa.array(rows)), pa.array(cells), pa.array(counts)], schema=ENTRIES
@@ -84,14 +84,14 @@ def geocodes(batch: Batch, column: GeocodeColumns, digits: int) -> pa.Array:
     Args:
       batch: Rows of a file.
       column: Name of the column, or the columns whose texts are put together.
-      digits: Length every geocode must have; of several columns, what theirs add up to.
+      digits: Required length of a geocode. For several columns, the sum of their lengths.
 
     Returns:
       string[m] without nulls.
 
     Raises:
-      InputError: A geocode, or what a column holds of it, is null, not text, has another length,
-        or holds anything but ASCII letters and digits.
+      InputError: A geocode, or the part of it in a column, is null, is not text, has another
+        length, or holds characters other than ASCII letters and digits.
     """
     if isinstance(column, str):
         return _geocodes(batch, column, digits, "the leaf geolevel")
@@ -362,7 +362,7 @@ def _number_texts(array: pa.Array) -> pa.Array:
 
 
 def _positions(batch: Batch, column: str, legal: Mapping[str, int]) -> IntArray:
-    """Return int64[m], level positions; `_UNKNOWN` or `_MISSING` for other values."""
+    """Return int64[m], level positions of m rows; `_UNKNOWN` or `_MISSING` for other values."""
     kind = batch.table.column(column).type
     _check_codes(batch, column, kind.value_type if pa.types.is_dictionary(kind) else kind)
     encoded = _encoded(batch, column)

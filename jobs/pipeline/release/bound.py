@@ -48,7 +48,7 @@ class Released:
       there: The query of the release, k answers.
       source: The product of the release.
       geolevel: The geolevel of the release whose census geocodes have the same length.
-      answers: int64[m], for each answer of `query`, the position of its equal in `there`.
+      answers: int64[m], for each answer of `query` the index of the matching answer of `there`.
     """
 
     query: Query
@@ -151,7 +151,20 @@ def open_released(plan: Plan, entry: InvariantConfig, config: ReleasedCounts) ->
 
 
 def _answers(where: str, query: Query, there: Query, named: dict[str, str] | None) -> IntArray:
-    """Return int64[m], for each answer of `query`, the position of its equal in `there`."""
+    """Match the answers of a query of this run with those of a query of the release.
+
+    Args:
+      where: Place in the run file, for errors.
+      query: Query of this run, with m answers.
+      there: Query of the release.
+      named: Label of an answer here -> label there; None matches equal labels.
+
+    Returns:
+      int64[m], for each answer of `query` the index of the matching answer of `there`.
+
+    Raises:
+      ConfigError: An answer has no match, or two answers have the same match.
+    """
     if not there.is_partition:
         raise ConfigError(f"{where}: query {there.name}", "is no partition of its records")
     place = {label: index for index, label in enumerate(there.labels())}
@@ -258,16 +271,18 @@ def bound_parts(
       plan: The plan.
       stated: The section `invariants` of the configuration, paths absolute.
       release: The release to write to; given counts one geolevel below are published there.
-      tasks: What runs the steps.
+      tasks: Runs the tasks.
       level: The geolevel.
 
     Returns:
-      Name of the query and one of its parts, for all parts. Tables are for the caller to write.
+      (name of the query, part file) of all parts. Counts of public tables are not among them; the
+      caller writes those.
 
     Raises:
       OutputError, VerificationError: A release is not finished, or was changed.
-      ConfigError: It has no such answers.
-      InputError: It has other geounits, or persons whom structural zeros leave no cell.
+      ConfigError: A release lacks the pinned answers.
+      InputError: A release has other geounits, or persons in answers whose cells are all structural
+        zeros of this run.
     """
     out = []
     for entry in bound_entries(stated):
@@ -312,10 +327,11 @@ def _copy(
             row, answer = np.argwhere(wrong)[0]
             raise InputError(
                 f"{geolevel}, {census[some][row]}",
-                "the release has persons where all cells are structural zeros of this run",
+                "the release that bounds this run counts persons in an answer whose cells are all "
+                "structural zeros of this run",
                 got=query.labels()[answer],
-                remedy="state the same structural zeros when the release is made, or leave them "
-                "out",
+                remedy="make that release with the same structural zeros, or remove them from this "
+                "run",
             )
         writer.write(answer_table(codes[some], query.name, counts))
     return writer.close()

@@ -57,8 +57,9 @@ class Learned:
     Attributes:
       covariate: The setting `covariate` of the run.
       way: The chosen way to solve: `PLAIN`, `TOTALS` or `COMPOSITION`.
-      variance: Variance V of totals about their expectation.
-      dispersion: Dispersion D of each step of the chain; None where cells are not expected.
+      variance: Variance of totals around the predicted totals.
+      dispersion: Dispersion of the composition at each step of the query chain; None if cells are
+        not predicted.
     """
 
     covariate: Covariate
@@ -87,7 +88,7 @@ class SufficientStats:
 
 
 def merge_stats(parts: Sequence[SufficientStats], chain: int) -> SufficientStats:
-    """Sum tallies; `chain` is the number of steps of the chain of queries."""
+    """Sum the tallies of several tasks; `chain` is the number of steps of the query chain."""
     groups = [part.groups for part in parts if part.groups is not None]
     return SufficientStats(
         merge(part.totals for part in parts), merge(groups, chain) if groups else None
@@ -111,11 +112,11 @@ class SureEstimate:
     squares: Mapping[str, FloatArray]
 
     def mean(self, way: str) -> FloatArray:
-        """Return float64[m], the estimated mean squared error of an answer."""
+        """Return float64[m], for each marginal the estimated mean squared error of an answer."""
         return np.asarray(self.sums[way] / (STEPS * np.maximum(self.answers, 1)))
 
     def error(self, way: str) -> FloatArray:
-        """Return float64[m], standard errors of the difference of means from the plain way."""
+        """Return float64[m], standard errors of the difference in `mean` to the plain way."""
         return np.asarray(np.sqrt(self.squares[way]) / np.maximum(self.answers, 1))
 
     def score(self, way: str) -> float:
@@ -142,7 +143,13 @@ def expected_totals(
 ) -> ExpectedTotals:
     """Summarize the learned model, and choose the way to solve.
 
-    Without a certificate the requested way is chosen.
+    The plain way is chosen without variance or risks. Unless errors decide, the requested way is.
+
+    Args:
+      covariate: The setting `covariate` of the run.
+      seen: Deviations of noisy totals from predicted totals.
+      variance: Fitted variance of totals; None with too few geounits to fit it.
+      risks: Estimated errors of the ways to solve; None if no variance was fitted.
     """
     way = PLAIN
     if variance is not None and risks is not None:
@@ -168,7 +175,7 @@ def expected_totals(
 
 
 def best_way(risks: SureEstimate) -> str:
-    """Choose the way whose totals err less than the plain way, and all marginals least."""
+    """Choose the way with the smallest error among those whose totals err less than plain ones."""
     if not risks.answers.any():
         return PLAIN
     plain = risks.mean(PLAIN)[0]
@@ -491,7 +498,9 @@ def _shifted(piece: Piece) -> Targets:
 
 
 def signs(codes: ObjectArray, query: Query, size: int) -> FloatArray:
-    """Return float64[G, m] of 1 and -1, bits of BLAKE2b of geocode, query and word number.
+    """Return float64[G, m], a random sign, 1 or -1, for each of m answers in each of G geounits.
+
+    The signs are bits of BLAKE2b digests of query, geocode and a number.
 
     The signs are public and reproducible. They are no noise and protect no one.
     """

@@ -468,13 +468,13 @@ class AreaEstimator:
 
     @cache  # noqa: B019
     def _bounds(self, level: int) -> IntArray:
-        """Return int64[U + 1], the first child of each geounit above, and the end."""
+        """Return int64[U + 1], the first child of each of U parents, and the number of children."""
         rows = self.geounits(level)
         return np.append(rows.starts, len(rows.codes))
 
     @cached_property
     def _leaf_codes(self) -> Geocodes:
-        """Return bytes[G], the geocodes of all leaves."""
+        """Return bytes[G], the sorted geocodes of the G leaves within the prefixes of `within`."""
         return self.geounits(self.estimator.leaf).codes.astype(np.bytes_)
 
     @cache  # noqa: B019
@@ -503,10 +503,13 @@ class AreaEstimator:
         raise InputError("estimate", "has no such geounit", got=code)
 
     def blocks(self, codes: Sequence[str] | Geocodes) -> Moments:
-        """Estimate a set of leaves.
+        """Estimate the sum of a set of leaves.
 
         Args:
           codes: Geocodes of geounits of the last geolevel, in any order; repeated ones count once.
+
+        Returns:
+          The estimates of the sum over the set, as of one geounit, and their covariances.
 
         Raises:
           InputError: The set is empty, or a geounit does not exist.

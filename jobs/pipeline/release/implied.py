@@ -68,7 +68,7 @@ class Given:
     Attributes:
       name: Name of the counted quantity, as `Constraint.stored_as`.
       codes: object[G] geocodes, sorted.
-      counts: int64[G, m].
+      counts: int64[G, m], the m counts of each of the G geounits.
       is_whole: Whether every geounit gets a row; geounits without a count get 0.
     """
 
@@ -212,7 +212,7 @@ def _publish(
 def given_counts(
     release: ReleaseLayout, limit: Constraint, codes: ObjectArray, batch: Batch
 ) -> IntArray:
-    """Read int64[G, m], given counts of a limit in geounits of a range; 0 where none is given."""
+    """Read int64[G, m], the m given counts of a limit in G geounits of a range; 0 if not given."""
     size = len(limit.counted)
     out = np.zeros((len(codes), size), np.int64)
     if size:
@@ -229,9 +229,9 @@ class BatchLimits:
 
     Attributes:
       leaves: Capacity of the leaves below each geounit; None where no facilities are counted.
-      row_least: int64[G, r], lower bounds of the bounded rows of the geolevel.
-      row_most: int64[G, r], upper bounds.
-      quarters: int64[G, m], living quarters by kind; None where unknown.
+      row_least: int64[G, r], lower bounds of the r bounded rows of the geolevel in G geounits.
+      row_most: int64[G, r], upper bounds of these rows.
+      quarters: int64[G, m], living quarters by kind; None if the run has none at the geolevel.
     """
 
     leaves: LeavesTable | None
@@ -324,7 +324,7 @@ class _Geounits:
         return self.plan.levels[self.batch.level]
 
     def given(self, limit: Constraint) -> IntArray:
-        """Read int64[G, m], the given counts of a limit."""
+        """Read int64[G, m], the m given counts of a limit in each of the G geounits."""
         return given_counts(self.release, limit, self.codes, self.batch)
 
     def others(self, sizes: Mapping[str, int]) -> dict[str, Histograms]:
@@ -332,7 +332,10 @@ class _Geounits:
         return other_counts(self.release, sizes, self.level.name, self.codes)
 
     def quarters(self) -> IntArray | None:
-        """Return int64[G, m], living quarters, given or summed from below; None if unknown."""
+        """Return int64[G, m], living quarters of G geounits by kind; None if the run has none here.
+
+        They are given at one geolevel, and sums over children at the geolevels above.
+        """
         quarters = self.plan.limits.quarters_at(self.level.name)
         if quarters is None:
             return None
@@ -380,9 +383,10 @@ class _Geounits:
         return limit_totals(leaves, groups_of(types, query), totals)
 
     def row_bounds(self) -> tuple[IntArray, IntArray]:
-        """Return int64[G, r] lower and upper bounds of the rows: stated, or summed from below.
+        """Return two int64[G, r], lower and upper bounds of r linear rows in each of G geounits.
 
-        Bounds from exact answers of another product are read at every geolevel.
+        Bounds are stated, or summed over children if the geolevel below has the row. Bounds from
+        exact answers of another product are read at every geolevel.
         """
         rows, below, size = self.level.bounded_rows, self.below, len(self.codes)
         finer: list[str] = []
@@ -402,7 +406,10 @@ class _Geounits:
         return least, most
 
     def _demanded(self, cap: Cap) -> tuple[IntArray, IntArray]:
-        """Return int64[G] lower and upper bounds of a row from exact answers of another product."""
+        """Return int64[G] lower and upper bounds of a row in G geounits.
+
+        They follow from exact answers of another product.
+        """
         dataset = Dataset.open(self.release.product(cap.product).invariants(self.level.name))
         answers = read_answers(dataset, [cap.query], self.codes)[0][:, list(cap.answers)].sum(1)
         sizes = {name: len(part) for name, part in cap.others.parts.items()}
@@ -414,7 +421,7 @@ class _Geounits:
 def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batch) -> PartFile:
     """Write the implied constraints of one geolevel from a range of the geolevel below.
 
-    The range is of the geolevel itself where the geolevel below has no constraints.
+    If the geolevel below has no constraints, the range is one of the geolevel itself.
     """
     read = read_geography(
         release, plan.levels[batch.level].name, batch.low, batch.high, ("geocode", "parent")
@@ -446,7 +453,13 @@ def _write_implied(plan: Plan, release: ReleaseLayout, level: Level, batch: Batc
 
 
 def _added_up(most: IntArray, owners: IntArray, n_owners: int) -> IntArray:
-    """Return int64[G], sums of bounds over children; `NO_LIMIT` if a child has no bound."""
+    """Return int64[G], upper bounds of G parents, summed over children.
+
+    Args:
+      most: Upper bounds of the children; `NO_LIMIT` for a child without bound.
+      owners: Position of the parent of each child.
+      n_owners: Number of parents, G. A parent of a child without bound gets `NO_LIMIT`.
+    """
     sums, is_open = np.zeros(n_owners, np.int64), np.zeros(n_owners, np.bool_)
     np.add.at(sums, owners, np.where(most == NO_LIMIT, 0, most))
     np.logical_or.at(is_open, owners, most == NO_LIMIT)

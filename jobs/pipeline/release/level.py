@@ -59,7 +59,7 @@ class LevelRange:
 
     @cached_property
     def starts(self) -> IntArray:
-        """Return int64[U], the first row of every family."""
+        """Return int64[U], the first row of each of the U families."""
         first = np.ones(len(self.codes), np.bool_)
         first[1:] = self.parents[1:] != self.parents[:-1]
         return np.flatnonzero(first)
@@ -137,7 +137,7 @@ class LevelReader:
     def noisy(
         self, queries: tuple[Query, ...], codes: ObjectArray
     ) -> dict[Query, IntArray | DrawnAnswers]:
-        """Read noisy answers of M measured geounits: integers[M, m], or drawn on demand."""
+        """Read noisy answers of M measured geounits: m answers each, or drawn on-demand answers."""
         found: dict[Query, IntArray | DrawnAnswers] = {}
         whole = [query for query in queries if query not in self.level.on_demand]
         if whole:
@@ -150,7 +150,7 @@ class LevelReader:
         return found
 
     def exact(self, codes: ObjectArray) -> dict[Query | LinearRow, IntArray]:
-        """Read the exact answers, int64[G, m]: invariants, and pinned counts of releases."""
+        """Read int64[G, m] per exact query or row: m exact answers of each of G geounits."""
         level, release = self.level, self.release
         found: dict[Query | LinearRow, IntArray] = {}
         for folder, queries in (
@@ -213,7 +213,7 @@ class LevelReader:
 
     @property
     def numbers(self) -> int:
-        """Return the numbers held per geounit, at least 1 even if all queries are on demand."""
+        """Return how many numbers a task holds per geounit; at least 1."""
         if self.is_leaf:
             return max(1, sum(query.size for query in self.terms.measured))
         coordinates = self.terms.coordinates

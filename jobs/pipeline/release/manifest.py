@@ -451,7 +451,10 @@ def expected_groups(
 
 
 def _sums(release: ReleaseLayout, geolevel: str) -> Sums:
-    """Read sums of standard errors by table; empty if there are no estimates."""
+    """Read, for each table of a geolevel, the sum over geounits of each standard error.
+
+    The result is empty if the release has no estimates of this geolevel.
+    """
     path = EstimateLayout.of(release).tables(geolevel)
     if not is_published(path):
         return {}

@@ -75,7 +75,7 @@ class Contradicted:
             cells = family.parent.cells
             if not len(cells):
                 raise InfeasibleError(
-                    f"node {family.geocode}", "is empty, and some of its children need persons"
+                    f"node {family.geocode}", "is empty, but its children must have persons"
                 )
         else:
             cells = plan.limits.possible(plan.schema)
@@ -92,7 +92,7 @@ class Contradicted:
 
     @property
     def before(self) -> IntArray:
-        """Return int64[k], counts of the parent in `cells`."""
+        """Return int64[k], the counts of the parent in the k cells of `cells`, before the move."""
         return _counts_in(self.family.parent, self.cells)
 
     def with_parent(self, counts: IntArray) -> Family:
@@ -138,12 +138,14 @@ def moved_family(node: Contradicted, failsafe: Failsafe, settings: NodeSettings)
 
 
 def _fitted_counts(node: Contradicted, nearest: IntArray, settings: NodeSettings) -> IntArray:
-    """Return int64[k], the sum of the children that fit best, with a penalty.
+    """Return int64[k], the sum of the children that fit best, in the k cells of `node.cells`.
+
+    Children are fitted to their noisy answers, with a penalty on moved persons.
 
     Args:
       node: The family.
-      nearest: int64[k], the nearest feasible counts. They prove that a solution exists, and show
-        which empty cells of the parent it needs.
+      nearest: int64[k], the nearest feasible counts of the parent. They prove that a solution
+        exists, and show which empty cells of the parent it needs.
       settings: Solver settings.
     """
     before, rules = node.before, node.kept
@@ -180,7 +182,7 @@ def move_of(node: Contradicted, after: Family, failsafe: Failsafe) -> Move:
 
 
 def _counts_in(histograms: Histograms | None, cells: IntArray) -> IntArray:
-    """Return int64[k], counts of one geounit in some cells, 0 where it has no entry."""
+    """Return int64[k], counts of one geounit in k ascending cells; 0 if `histograms` is None."""
     counts = np.zeros(len(cells), np.int64)
     if histograms is not None and len(cells):
         spots = np.minimum(np.searchsorted(cells, histograms.cells), len(cells) - 1)

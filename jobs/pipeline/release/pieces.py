@@ -236,8 +236,8 @@ class HintReader:
     Attributes:
       hint: The weighted sums of units that the later product measures.
       later: Reader of the geolevel of the later product.
-      beyond: float64[t], mean persons of a unit of open size beyond its least size; NaN at the
-        root, where no unit is solved yet.
+      beyond: float64[t], for each type of persons the mean number beyond the least size in a unit
+        of open size; NaN at the root, where no unit is solved yet.
     """
 
     hint: Hint
@@ -291,7 +291,13 @@ def _mean_beyond(
     counts: Histograms,
     estimates: Iterable[tuple[FloatArray, FloatArray, IntArray]],
 ) -> FloatArray:
-    """Return float64[t], mean persons of a unit of open size beyond its least, at the root."""
+    """Return float64[t], mean persons beyond the least size in a unit of open size, at the root.
+
+    Args:
+      hint: Defines the t types of persons, and the least size of the units of each cell.
+      counts: Solved counts of the units at the root.
+      estimates: Estimates of persons at the root, as of `subtree_estimates`.
+    """
     records = sum(values.sum(0) for values, _, _ in estimates) @ hint.types.T
     out = np.zeros(len(hint.least))
     for index, (least, is_open) in enumerate(zip(hint.least, hint.is_open, strict=True)):
@@ -302,7 +308,7 @@ def _mean_beyond(
 
 
 def weights_of(hint: Hint, covariance: FloatArray) -> FloatArray:
-    """Fit float64[d], weights of sums of types that carry the information of an estimate.
+    """Fit float64[d], weights of d sums of types that carry the information of an estimate.
 
     Weights are nonnegative and minimize the squared error of relative information, as in
     `das.tree.targets`. They are zero if the fit fails, since a pseudo-measurement is optional.

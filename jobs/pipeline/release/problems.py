@@ -126,7 +126,7 @@ class PseudoMeasurement:
         return replace(self, answers=self.answers[measured], weights=self.weights[measured])
 
     def of_family(self, parent: IntArray, cells: IntArray, rows: slice) -> FloatArray:
-        """Return float64[C], inverse variances of children, including the variance of the units.
+        """Return float64[C], inverse variances for C children, including the variance of the units.
 
         Open units are distributed over children in proportion to the answers. Their mean persons
         beyond the least vary between geounits by `_BETWEEN`.
@@ -201,8 +201,8 @@ class BatchConstraints:
     """Constraints of the counts of the geounits of a range.
 
     Attributes:
-      exact: Per exact query, int64[G, m].
-      sums: Per exact linear row, int64[G, 1].
+      exact: Per exact query, int64[G, m], the m exact answers of each of G geounits.
+      sums: Per exact linear row, int64[G, 1], the exact sum in each geounit.
       limits: Capacities of the leaves below, and bounds of linear rows; None without either.
     """
 
@@ -217,14 +217,14 @@ class CellGroups:
 
     Attributes:
       n_cells: Number of cells of the schema, n.
-      known: Cache of int64[n] by name of the query.
+      known: Cache by query name: int64[n], for each cell the index of the answer.
     """
 
     n_cells: int
     known: dict[str, IntArray] = field(default_factory=dict)
 
     def rows_of(self, query: Query | Types, cells: IntArray) -> IntArray:
-        """Return int64[k], the answer to which each of k cells contributes."""
+        """Return int64[k], for each of k cells the index of the answer to which it contributes."""
         if self.n_cells > _KEPT_CELLS:
             return query.rows_of(cells)
         if query.name not in self.known:
@@ -290,7 +290,7 @@ class NodeTemplate:
         return replace(self, passes=passes, order=())
 
     def live_cells(self, family: Family) -> IntArray:
-        """Return int64[k], the live cells of the parent, to which its children are limited."""
+        """Return int64[k], the live cells of the parent; children have records in no other cell."""
         if family.parent is not None:
             return family.parent.cells
         return self.possible() if family.support is None else family.support.cells
@@ -535,12 +535,13 @@ class CellEstimates:
 
 @dataclass(frozen=True, eq=False)
 class ChildCounts:
-    """Noisy and expected counts of one child in the k live cells of its parent.
+    """Estimated and expected counts of one child in the k live cells of its parent.
 
     Attributes:
-      variance: Variance of the noise, rounded to three digits.
-      noisy: float64[k].
-      expected: float64[k].
+      variance: Mean variance of `noisy` over the cells, rounded to three significant digits.
+      noisy: float64[k], unbiased estimates from the noisy answers of the child's subtree.
+      expected: float64[k], the parent's counts times the child's estimated share of the parent's
+        persons.
     """
 
     variance: float

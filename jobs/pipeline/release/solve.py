@@ -283,7 +283,7 @@ class LevelSolving:
 
     @classmethod
     def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
-        """Prepare a geolevel of a plan."""
+        """Prepare a geolevel of a plan; `priors` is None without empirical Bayes."""
         template = NodeTemplate.of(plan, plan.levels[level])
         questions = questions_of(plan, plan.levels[level])
         return cls(plan, template, node_settings(plan), priors, questions)
@@ -389,7 +389,9 @@ def solve_family(
     moved: tuple[Move, ...] = ()
     try:
         if not family.has_persons:
-            raise InfeasibleError(f"node {family.geocode}", "some of its children need persons")
+            raise InfeasibleError(
+                f"node {family.geocode}", "is empty, but its children must have persons"
+            )
         problem = _problem(solving, piece, family)
         started = time.process_time()
         try:

@@ -1,10 +1,13 @@
-"""Verify a finished release from its files: digests, sums of the tree, invariants. In integers.
+"""Verify a finished release from its files: digests, sums of children, and invariants.
 
-The checks are independent of the solver and of the code that joins microdata, and trust only the
-digests of the manifests. The noise of imported measurements is tested against its stated variances:
-true answers of children sum to the answer of their parent, so noisy answers differ from the sum by
-noise alone, and the sum of squared differences over their variances is chi-square, except for the
-discreteness of the noise.
+Counts are compared as integers. The checks share no code with the solver or with the joining of
+microdata, and trust only the digests in the manifests.
+
+For imported measurements, the noise is tested against its stated variances. The true answers of
+children sum to the true answer of their parent. So the difference between a parent's noisy answer
+and the sum of its children's noisy answers is noise alone. The sum of these squared differences,
+each divided by its variance, has approximately a chi-square distribution; only approximately,
+because the noise is discrete.
 """
 
 from __future__ import annotations
@@ -69,8 +72,8 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
       progress: Called with (finished, all) geolevels of a product.
 
     Returns:
-      Numbers as of `verify_release`, summed over products; records of joined microdata; for
-      imported measurements, the chi-square of their residuals and its degrees of freedom.
+      Numbers as from `verify_release`, summed over products; number of records of joined microdata;
+      for imported measurements, the chi-square of the residuals and its degrees of freedom.
 
     Raises:
       OutputError, LedgerError, VerificationError: As `verify_release`; or a manifest contradicts
@@ -131,7 +134,7 @@ def _verify_manifest(
     if recorded:
         if stated.solution.digest not in recorded:
             where = f"{release.manifest}, solution.digest"
-            raise VerificationError(where, "is not of settings that counts were made with")
+            raise VerificationError(where, "states settings with which no counts were made")
         settings = recorded[stated.solution.digest]
     digest = settings_digest(settings)
     solution = replace(solution, name=stated.solution.name, settings=settings, digest=digest)
@@ -214,7 +217,7 @@ def verify_release(
 
 
 def verify_datasets(release: ReleaseLayout, datasets: Iterable[Place]) -> None:
-    """Check by digest that datasets of a finalized release are those of its manifest.
+    """Check by digest that datasets of a finalized release are the ones its manifest names.
 
     For commands that read only some datasets. Datasets that are not published are skipped.
 
@@ -558,7 +561,7 @@ def _verify_range(
     wrong = first_difference(found, records)
     if wrong is not None:
         raise VerificationError(
-            f"joined {leaf} {names[wrong]}", "has other records than its counts"
+            f"joined {leaf} {names[wrong]}", "has joined records that differ from its counts"
         )
     numbers = pc.fill_null(table.column(joining.number).cast(pa.int64()), 0).to_numpy()
     u_leaf = np.repeat(units.owners(), units.counts)
@@ -589,7 +592,16 @@ def _verify_range(
 
 
 def _positions(names: ObjectArray, geocodes: ObjectArray, where: str) -> IntArray:
-    """Return int64[r], the position of the leaf of each row."""
+    """Return int64[r], for each of r rows of microdata the index of its leaf in `names`.
+
+    Args:
+      names: Geocodes of the leaves.
+      geocodes: Geocode of each row.
+      where: Subject of the error.
+
+    Raises:
+      VerificationError: A row has a geocode of no leaf.
+    """
     order = np.argsort(names.astype(np.str_), kind="stable")
     known = names[order].astype(np.str_)
     wanted = geocodes.astype(np.str_)
@@ -603,7 +615,13 @@ def _positions(names: ObjectArray, geocodes: ObjectArray, where: str) -> IntArra
 
 
 def _cells(schema: Schema, table: pa.Table, columns: Sequence[str]) -> IntArray:
-    """Return int64[r], the cell of every row; -1 if a label is missing or unknown."""
+    """Return int64[r], the cell of each of r rows; -1 if a label is missing or unknown.
+
+    Args:
+      schema: Schema of the cells.
+      table: The rows.
+      columns: Names of the columns with the attributes, in the order of the schema.
+    """
     codes, unknown = {}, np.zeros(table.num_rows, np.bool_)
     for attribute, name in zip(schema.attributes, columns, strict=True):
         labels = pa.array([*attribute.levels, *map(without_formula, attribute.levels)])

@@ -1,4 +1,4 @@
-"""How accurate the released tables are, as the standard errors of estimates say. Public."""
+"""Accuracy of the released tables, from the standard errors of estimates. Public."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far unbiased estimates may be from the truth.
+    """Accuracy of the unbiased estimates of a release.
 
     Attributes:
-      confidence: Of the intervals.
-      half_widths: (geolevel, table) to the mean half width of the intervals of one answer.
+      confidence: Confidence of the intervals, between 0 and 1.
+      half_widths: (geolevel, table) -> mean half width of the interval of an answer.
     """
 
     confidence: float
@@ -32,12 +32,12 @@ class Accuracy:
 
     @property
     def tables(self) -> list[str]:
-        """Their names, in the order of the files."""
+        """Return the names of the tables with estimates, in the order of the files."""
         return list(dict.fromkeys(table for _, table in self.half_widths))
 
     @property
     def often(self) -> str:
-        """How often an interval holds the truth, in words."""
+        """Return how often an interval contains the true value, such as `90 of 100`."""
         return f"{round(100 * self.confidence)} of 100"
 
 
@@ -46,7 +46,7 @@ def read_accuracy(release: ReleaseLayout, geography: Sequence[LevelGeography]) -
 
     Args:
       release: The release.
-      geography: Its geolevels.
+      geography: Geolevels of the release.
 
     Raises:
       OutputError: A dataset is damaged.
@@ -67,10 +67,10 @@ def read_accuracy(release: ReleaseLayout, geography: Sequence[LevelGeography]) -
 
 
 def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile | None:
-    """Show how far off the first table is at the geolevel above block groups or the like.
+    """Show the half width of intervals of the first table, at one geolevel, as a headline number.
 
     Returns:
-      None if the geolevel has no estimates, as where all its queries are on demand.
+      The tile; None if the geolevel has no estimates, for example if all its queries are on demand.
     """
     level = manifest.levels[max(0, len(manifest.levels) - 3)]
     for table in accuracy.tables:
@@ -84,7 +84,7 @@ def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile | None:
 
 
 def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
-    """Show half widths of intervals by table and geolevel, and those of noisy answers."""
+    """Show half widths of intervals of estimates and of noisy answers, by table and geolevel."""
     levels, tables = manifest.levels, accuracy.tables
     percent = f"{100 * accuracy.confidence:.10g} %"
     factor = normal_factor(accuracy.confidence)

@@ -1,4 +1,4 @@
-"""The guarantee and its budget: what was measured, its cost, and how much noise. Public."""
+"""Sections on the guarantee and the budget: measured queries, their costs and noise. Public."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ _MOST_PANELS = 16
 
 @dataclass(frozen=True)
 class Spending:
-    """What a budget is spent on, by a release or by a plan.
+    """Measured queries on which a release or a plan spends its budget.
 
     Attributes:
-      privacy: The budget.
+      privacy: The guarantee of the whole budget.
       rows: Measured queries.
       levels: Geolevels, the root first.
-      records: What is counted: persons or units.
+      records: Name of the records, such as persons or units.
       strata: Strata of records with separate queries.
     """
 
@@ -136,7 +136,7 @@ def account_table(
 
     Args:
       account: The budgets.
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       caption: What the budgets have in common.
       note: A line under the table.
     """
@@ -227,8 +227,9 @@ def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
     """Tabulate bounds on an attacker who must distinguish two neighbors.
 
     Args:
-      bounds: From one basis or several, at the same false positive rates.
-      mu_gdp: That of continuous noise, if the budget counts rho.
+      bounds: Bounds from one basis or several, all at the same false positive rates.
+      mu_gdp: mu of the mu-GDP guarantee of continuous noise with the same rho; None under pure
+        differential privacy.
     """
     rates = (text.ratio(row.false_positive_rate) for row in bounds[0].rates)
     columns = [numbers("False positives", rates, text.fine_percent)]
@@ -298,12 +299,12 @@ def query_figure(
     """Draw a panel for each of the first queries.
 
     Args:
-      key: Unique on the page.
-      axes: Queries and geolevels.
-      series: By role: a value for each query and geolevel.
-      label: What is drawn, with its unit.
-      caption: How to read it.
-      legend: (role, what it is).
+      key: Identifier, unique on the page.
+      axes: (queries, geolevels).
+      series: Role of a color -> one row per query, one value per geolevel.
+      label: Name and unit of the values.
+      caption: How to read the figure.
+      legend: (role, meaning) of every color.
     """
     queries, levels = axes
     panels = [
@@ -323,11 +324,11 @@ def level_grid(
     """Return a table of queries by geolevels, shaded by the logarithm of the value.
 
     Args:
-      key: Unique on the page.
-      caption: What it shows.
+      key: Identifier, unique on the page.
+      caption: What the table shows.
       values: One row per query, one value per geolevel.
       axes: (queries, geolevels).
-      note: A line under it.
+      note: A line under the table.
     """
     grid = shaded(values, text.decimal, logarithmic=True)
     columns = [labels("Query", axes[0]), *gridded(map(words, axes[1]), grid)]
@@ -337,8 +338,8 @@ def level_grid(
 def share_table(spending: Spending) -> Table:
     """Tabulate shares of the budget by query and geolevel, along a path without only children.
 
-    Where all geounits of a geolevel begin a chain of only children, the shares are those of the
-    most frequent chain; then the shares of all geolevels add up to one.
+    If all geounits of a geolevel begin a chain of only children, the shares of the most frequent
+    chain are shown. The shares of all geolevels then sum to one.
     """
     main: dict[str, BudgetRow] = {}
     for row in sorted(
@@ -393,7 +394,7 @@ def measured_table(spending: Spending, *, counted: bool = True) -> Table:
     """Tabulate every measured query with its share, cost and noise.
 
     Args:
-      spending: The budget.
+      spending: The spending to tabulate.
       counted: Whether the geounits of each row were counted.
     """
     symbols = " or ".join(kind.symbol for kind in noise_kinds(spending.rows))
@@ -432,11 +433,11 @@ def guarantee_section(
     """Describe the guarantee, and what is and is not protected.
 
     Args:
-      manifest: Of the release.
-      template: Template of the page for this kind of release.
+      manifest: Manifest of the release.
+      template: File name of the template for this kind of release.
       values: Values of the template, without the guarantee.
-      tables: What the release promises beyond it.
-      accounts: As for `covering`; the first is shown.
+      tables: Tables of further guarantees, shown below the guarantee.
+      accounts: Accounts as for `covering`; the first one is shown.
     """
     privacy = manifest.privacy
     whole = covering(privacy, *accounts)
@@ -462,7 +463,7 @@ def guarantee_section(
 
 
 def person_remark(manifest: Manifest) -> str:
-    """Return what one person costs in a product whose records may describe several people.
+    """Return a remark on the privacy loss of one person, if records can be of several people.
 
     A person who moves from one household to another changes two records, a group of two. Records of
     the product `persons` are people, so nothing is to be said.
@@ -500,8 +501,8 @@ def products_sections(manifest: Manifest, products: Sequence[Manifest]) -> list[
     """Write one section if the release has several products, else none.
 
     Args:
-      manifest: That of the product that the page is about.
-      products: Those of all products.
+      manifest: Manifest of the product that the page describes.
+      products: Manifests of all products.
     """
     if manifest.together is None:
         return []

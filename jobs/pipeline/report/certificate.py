@@ -40,13 +40,13 @@ _PLAIN_ODDS = 1_000_000  # larger ones are powers of ten
 
 @dataclass(frozen=True)
 class Verified:
-    """What `das verify` found.
+    """Result of `das verify`.
 
     Attributes:
       manifest: SHA-256 of the manifest.
-      when: When it was checked.
-      checked: How much of what: datasets, families, exact answers, geounits with limits. What is
-        no number is left out.
+      when: Time of the check.
+      checked: Number of checked items by kind: datasets, families, exact answers, geounits with
+        limits. Values that are not integers are not shown.
     """
 
     manifest: str
@@ -55,7 +55,7 @@ class Verified:
 
 
 def one_of(records: str) -> str:
-    """Return the singular of what a product counts.
+    """Return the singular of the name of records.
 
     >>> one_of("families"), one_of("people"), one_of("households")
     ('family', 'person', 'household')
@@ -69,12 +69,12 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
     """Write the certificate of a census as one HTML page, which fits a sheet of A4.
 
     Args:
-      manifest: Of the release.
-      verified: What was found when the release was verified.
+      manifest: Manifest of the release.
+      verified: Result of verifying the release.
       out: The file; replaced at once.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     privacy = manifest.privacy
     protects_none = privacy.neighborhood.comparable is Comparable.NONE
@@ -117,14 +117,14 @@ def write_page(
     """Write the certificate of any release.
 
     Args:
-      manifest: Of the release.
-      records: What is counted, such as persons.
-      context: What only releases of its kind say, for the template.
-      verified: What was found when the release was verified.
+      manifest: Manifest of the release.
+      records: Name of the records, such as persons.
+      context: Variables of the template that only this kind of release has.
+      verified: Result of verifying the release.
       out: The file; replaced at once.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     privacy = whole_of(manifest)
     total = stated_fraction(privacy.total)
@@ -157,10 +157,11 @@ def write_page(
 def odds(epsilon: float) -> str:
     """Return the upper bound e^epsilon on what even odds become, rounded up, as "N to 1".
 
-    Odds move by the privacy loss of what is seen. Pure privacy bounds it by epsilon. Under rho-zCDP
-    it is above rho + 2 sqrt(rho ln(1/delta)) with a probability of at most delta, which is how Bun
-    and Steinke (TCC 2016, proposition 1.3) prove their epsilon: so odds are told by that one. The
-    smaller epsilon that holds at the same delta does not say so: a loss above it may be likelier.
+    The privacy loss of an observed release multiplies the odds. Pure differential privacy bounds
+    the loss by epsilon. Under rho-zCDP the loss is above rho + 2 sqrt(rho ln(1/delta)) with a
+    probability of at most delta, which is how Bun and Steinke (TCC 2016, proposition 1.3) prove
+    their epsilon. So this epsilon gives the odds. The smaller epsilon that holds at the same delta
+    gives no such bound: the loss can exceed it with a probability above delta.
 
     >>> odds(0.5), odds(17.2)
     ('1.65 to 1', '3.0 × 10⁷ to 1')
@@ -194,7 +195,7 @@ def whole_of(manifest: ReleaseManifest) -> Guarantee:
 def _with_whole(
     manifest: ReleaseManifest, changes: Sequence[ChangeRow], whole: Guarantee
 ) -> list[ChangeRow]:
-    """Put the cost of everything released about the same people before that of one product.
+    """Put the cost of all releases about the same people before the cost of one product.
 
     Where grants of both definitions are added, rows of a pure product are stated in rho, too.
     """
@@ -219,11 +220,11 @@ def loss_of(guarantee: Guarantee) -> Loss:
 
 
 def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Table:
-    """For each kind of change: what it costs, as odds, and how often a guess can be right.
+    """Tabulate, for each kind of change, the privacy loss as odds and the share of right guesses.
 
     Args:
-      manifest: Of the release.
-      changes: The rows of one product.
+      manifest: Manifest of the release.
+      changes: Rows on the changes of a record of one product.
     """
     whole, rows = whole_of(manifest), []
     for what, loss, advantages in _with_whole(manifest, changes, whole):
@@ -250,7 +251,7 @@ def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Ta
 
 
 def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
-    """Return a row on what can be learned; advantages are known for whole records only."""
+    """Return the row of a statement; `advantages` are empty unless it is about whole records."""
     what = CHANGES[one.change].format(words(one.name))
     if one.change is Change.RECORD:
         what = "anything, the place included"
@@ -262,7 +263,7 @@ def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
 
 
 def _levels_table(spending: Spending) -> Table:
-    """Shares of geolevels, where queries are too many for a sheet."""
+    """Tabulate shares of geolevels, if the queries are too many for one sheet."""
     shares: dict[str, float] = {}
     for row in spending.rows:
         if row.chain_end == row.geolevel:
@@ -276,7 +277,7 @@ def _levels_table(spending: Spending) -> Table:
 
 
 def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, str, bool]]:
-    """(what, value, whether it is code) of all that says which release this is."""
+    """List (label, value, whether it is code) of the facts that identify the release."""
     software = manifest.software
     ledger = next((file.sha256 for file in manifest.files if file.path == "ledger.jsonl"), None)
     checked = ", ".join(

@@ -189,8 +189,8 @@ def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> lis
     """List (path, meaning) of the files that are not datasets.
 
     Args:
-      manifest: Of the release.
-      meaning: What the file of a path is for.
+      manifest: Manifest of the release.
+      meaning: Returns the purpose of the file at a path.
     """
     seeded = ["NOT_FOR_RELEASE.txt"] if manifest.not_for_release else []
     files = [file.path for file in manifest.files]
@@ -206,12 +206,13 @@ def census_files(manifest: Manifest) -> list[tuple[str, str]]:
 def with_shared(
     manifest: Manifest, outputs: Iterable[Output], files: Iterable[ReleasedFile]
 ) -> Manifest:
-    """Return the manifest of a product with what all products share; for pages.
+    """Return the manifest of a product, with the datasets and files that all products share.
 
     Args:
       manifest: The manifest.
       outputs: Datasets in the folder of the release.
-      files: Files there; its README, which is written last, is left out.
+      files: Other files in the folder of the release. Its README, which is written last, is left
+        out.
     """
     above = (replace(one, path=f"{_ABOVE}{one.path}") for one in outputs)
     known = (one for one in files if one.path != "README.md")
@@ -232,8 +233,8 @@ def files_section(
 
     Args:
       outputs: The datasets.
-      values: What `files.html.j2` says of them: meanings, other files, an example and a remark.
-      tables: Further ones below that of the datasets.
+      values: Variables of `files.html.j2`: meanings, other files, an example and a remark.
+      tables: Further tables, shown below the table of datasets.
     """
     lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
     columns = [
@@ -314,7 +315,14 @@ def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> Code
 
 
 def _whose(manifest: Manifest, census: Sequence[str], bare: str, levels: set[str]) -> str:
-    """Say whether the geocodes of a dataset are those of the spine or of the census."""
+    """Describe whether a dataset has geocodes of the spine or of the census.
+
+    Args:
+      manifest: Manifest of the release.
+      census: Geolevels with both a spine and a census geocode.
+      bare: Kind of the dataset, without geolevel.
+      levels: Geolevels of the dataset.
+    """
     if bare.startswith(("microdata", "joined")):
         return "Of the census."
     if bare in ("tables", "h1"):
@@ -333,11 +341,11 @@ def _level(output: Output) -> str:
 
 
 def reading(text: str, sentence: str) -> str:
-    """Python that reads a dataset by what its manifest names.
+    """Return Python code that reads the files that the manifest of a dataset names.
 
     Args:
-      text: Columns with text, as an argument of pandas.
-      sentence: The same as a sentence for readers.
+      text: Columns with text, written as an argument of pandas.
+      sentence: A sentence for readers that says which columns are text.
     """
     return f'''\
 import json
@@ -394,7 +402,7 @@ _WITH_TIDY = _CENSUS.replace("import pandas", "import numpy as np\nimport pandas
 
 
 def example(manifest: Manifest) -> str:
-    """Python that reads what there is of this release, to be run in its folder."""
+    """Return example Python code that reads datasets of the release, run in its folder."""
     lines = []
     spine = manifest.levels
     there = {output.path: output for output in manifest.outputs if output.rows}
@@ -423,7 +431,7 @@ def example(manifest: Manifest) -> str:
 
 
 def _table_lines(manifest: Manifest, there: Mapping[str, Output]) -> list[str]:
-    """How a table is read, if one was written."""
+    """Return lines of example code that read a table; empty if the release has no tables."""
     paths = (f"tables/level={level}" for level in manifest.levels[1:] + manifest.levels)
     path = next((path for path in paths if path in there and there[path].labelled), "")
     if not path:
@@ -458,11 +466,11 @@ _WRITTEN = ("README.md", "codebook.json", "codebook.md")  # after the manifest w
 
 
 def readme(manifest: Manifest, about: AboutConfig) -> str:
-    """README.md of a release: what it is, what lies where, how to read it and how to cite it.
+    """Return README.md of a product: content, files, how to read them and how to cite it.
 
     Args:
-      manifest: Of the release; its `files` may lack what is written after this.
-      about: What the run file says of the office and the licence.
+      manifest: Manifest of the release; its `files` may lack files that are written later.
+      about: Office and licence, from the section `about` of the run file.
     """
     whole = covering(manifest.privacy, manifest.account, manifest.together)
     values = {
@@ -486,12 +494,12 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
 
 
 def release_readme(products: Sequence[Manifest], name: str, about: AboutConfig) -> str:
-    """Write README.md of a whole release: which products it has, and what they share.
+    """Return README.md of a whole release: its products, and the files that they share.
 
     Args:
-      products: The manifests of its products.
-      name: The name of the run.
-      about: What the run file says of the office and the licence.
+      products: Manifests of the products.
+      name: Name of the run.
+      about: Office and licence, from the section `about` of the run file.
     """
     there = [*(["account.json"] if any(one.account for one in products) else [])]
     there += ["solves.jsonl", "configuration/run.yaml"]
@@ -508,7 +516,7 @@ def release_readme(products: Sequence[Manifest], name: str, about: AboutConfig) 
 
 
 def codebook_page(codebook: Codebook) -> str:
-    """codebook.md of a release: what `codebook.json` says, for people."""
+    """Return codebook.md of a release: the content of `codebook.json` as a readable page."""
     both = [v.name for v in codebook.geolevels if v.on_spine and v.census_digits is not None]
     return render("codebook.md.j2", {"book": codebook, "both": both})
 

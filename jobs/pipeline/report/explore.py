@@ -25,20 +25,21 @@ from jobs.pipeline.storage.files import READABLE, replace_file
 def write_explore_page(
     manifest: Manifest, header: Mapping[str, Any], packed: str, out: Path, mode: int
 ) -> int:
-    """Write the page.
+    """Write the page for exploring a release as one HTML file.
 
     Args:
-      manifest: Of the release.
-      header: What `explore.js` reads: geolevels, tables, places of blocks.
-      packed: The blocks.
+      manifest: Manifest of the release.
+      header: Values that `explore.js` reads: geolevels, tables, and positions of data blocks.
+      packed: The data blocks, as text.
       out: The file; replaced at once.
-      mode: Its permissions; if others may not read it, the page says that it is confidential.
+      mode: Permissions of the file. If other users cannot read it, the page states that it is
+        confidential.
 
     Returns:
-      Its size in bytes.
+      Size of the page in bytes.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     is_internal = mode != READABLE
     context = {
@@ -67,16 +68,17 @@ def write_explore_page(
 
 
 Block = list[int]
-"""Where a block stands among the characters of all: first, how many."""
+"""Position of a block in the text of all blocks: first character, number of characters."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A block before it is put into a page.
+    """A data block, encoded for a page.
 
     Attributes:
-      text: Base64.
-      arrays: (name, bytes of a number, how many numbers) of each array in it; none of a text.
+      text: Content in Base64.
+      arrays: (name, bytes per number, number of numbers) of each array in the block; empty for a
+        text.
     """
 
     text: str
@@ -99,7 +101,7 @@ def pack_text(text: str) -> Packed:
 
 
 def _planes(values: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """uint8[w, n]: byte k of all numbers in row k, signs in the lowest bit."""
+    """Return uint8[w, n]: row k has byte k of each of n numbers, with signs in the lowest bit."""
     numbers = ((values << 1) ^ (values >> 63)).astype("<u8")
     width = max(1, (int(numbers.max(initial=0)).bit_length() + 7) // 8)
     return np.ascontiguousarray(numbers.view(np.uint8).reshape(-1, 8)[:, :width].T)
@@ -111,11 +113,11 @@ def _encoded(content: bytes) -> str:
 
 @dataclass
 class Embedding:
-    """The blocks of a page, one after the other.
+    """The data blocks of a page, one after the other.
 
     Attributes:
-      most: Characters that all of them may have.
-      parts: Their texts.
+      most: Largest number of characters of all blocks together.
+      parts: Texts of the blocks.
       size: Characters so far.
     """
 
@@ -124,7 +126,7 @@ class Embedding:
     size: int = 0
 
     def add(self, packed: Packed) -> Block | None:
-        """Put a block in; returns where it stands, or None if there is no room for it."""
+        """Append a block; returns its position, or None if it would exceed `most` characters."""
         place = [self.size, len(packed.text)]
         if sum(place) > self.most:
             return None
@@ -134,5 +136,5 @@ class Embedding:
 
     @property
     def text(self) -> str:
-        """All blocks."""
+        """Return the text of all blocks."""
         return "".join(self.parts)

@@ -28,8 +28,8 @@ class _Finalized:
     """A product of a finished release.
 
     Attributes:
-      release: Where it lies.
-      manifest: Its manifest, with what all products share.
+      release: Paths of the product.
+      manifest: Manifest of the product, with the datasets and files that all products share.
     """
 
     release: ReleaseLayout
@@ -59,12 +59,11 @@ def write_public_reports(
 
     Args:
       root: Folder of the release, or of a named solution.
-      to: Folder for them; default: the release itself. They lie below it where they lie below the
-        release.
+      to: Folder for the reports; default: the release itself. Subfolders are as in the release.
       remedy: What to do if one cannot be written; default: see to the disk.
 
     Returns:
-      The files written, that of the last product first.
+      The written files, first the report of the last product.
 
     Raises:
       OutputError: The release cannot be read, a file cannot be written, or is no report.
@@ -88,10 +87,10 @@ def write_public_reports(
 
 
 def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Place]:
-    """Write the internal reports of what was evaluated of a finished run, or of a solution of it.
+    """Write the internal reports of the evaluated products of a finished run or solution.
 
     Returns:
-      The files written, that of the last product first.
+      The written files, first the report of the last product.
     """
     from jobs.pipeline.report.internal import write_internal_report
 
@@ -127,5 +126,5 @@ def _evaluation(confidential: ConfidentialLayout) -> Evaluation | None:
 
 
 def costs_folder(roots: Roots, solution: str | None) -> Place:
-    """Folder of the summary of what a run, or a solution of it, cost."""
+    """Return the folder with the summary of the costs of a run, or of a named solution."""
     return roots.out if solution is None else confidential_layout(roots, solution).compared

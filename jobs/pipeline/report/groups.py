@@ -35,16 +35,16 @@ _MOST_ROWS = 300  # rows of the long table, some 100 kB of the page
 
 @dataclass(frozen=True)
 class Groups:
-    """Errors of the totals of the groups of one query, or of types of areas.
+    """Errors of the totals of population groups, or of types of geounits.
 
     Attributes:
-      name: What the groups are.
-      labels: Of the groups.
-      sizes: Records of each.
-      floor: Relative errors are of groups of at least so many.
+      name: Query whose answers are the groups, or geolevel with types.
+      labels: Labels of the groups.
+      sizes: Number of records of each group.
+      floor: Relative errors are stated for groups of at least this number of records.
       levels: Geolevels.
-      relative: For each geolevel the error per record of each group; None below the floor.
-      everybody: Errors of the whole population by geolevel.
+      relative: Per geolevel, the error per record of each group; None below the floor.
+      everybody: Per geolevel, the error per record of the whole population; None below the floor.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Groups:
 
     @property
     def drawn(self) -> list[int]:
-        """Numbers of the groups that have the largest errors at the last geolevel."""
+        """Return indices of the groups with the largest errors at the last geolevel, in order."""
         known = {i: value for i, value in enumerate(self.relative[-1]) if value is not None}
         return sorted(known, key=lambda index: -known[index])[:_MOST_DRAWN]
 
@@ -85,8 +85,8 @@ def groups_section(evaluation: Evaluation, records: str) -> Section:
     """Show for which groups the release is worse: a figure, and tables by group and by table.
 
     Args:
-      evaluation: Of the release.
-      records: What is counted: persons or units.
+      evaluation: Evaluation of the release.
+      records: Name of the records, such as persons or units.
     """
     caption = (
         "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
@@ -147,10 +147,10 @@ def group_blocks(
     """Return a figure of all groups and the whole population, and a table per query.
 
     Args:
-      listed: The groups.
+      listed: Groups and their errors, one entry per query.
       levels: Geolevels of the page, the root first.
-      caption: Of the figure.
-      kind: Which records are the sizes of groups: true or released.
+      caption: Caption of the figure.
+      kind: Kind of the counts that are the sizes of groups: `true` or `released`.
     """
     compared = [(one, [[error] * len(one.labels) for error in one.everybody]) for one in listed]
     legend = [("released", "group"), ("raw", "everybody")]
@@ -330,11 +330,11 @@ Pair = tuple[Groups, Groups]  # the same groups at the same geolevels, in the re
 
 
 def changes_section(release: Evaluation, solution: Evaluation) -> Section:
-    """Compare errors by group of a solution with those of the release.
+    """Compare the errors by group of a solution with the errors of the release.
 
     Args:
       release: Evaluation of the release.
-      solution: Of the solution. Groups that only one of them has are left out.
+      solution: Evaluation of the solution. Groups that only one evaluation has are left out.
     """
     pairs = list(_pairs(release, solution))
     caption = (
@@ -361,7 +361,7 @@ def _pairs(release: Evaluation, solution: Evaluation) -> Iterator[Pair]:
 
 
 def _changes(pair: Pair) -> list[list[float | None]]:
-    """Compute the relative change of each error; None if there was none, or no number."""
+    """Compute the relative change of each error; None if the old error is 0 or one is missing."""
     return [
         [
             None if not before or after is None else after / before - 1

@@ -70,7 +70,7 @@ def write_internal_report(
       of_release: Evaluation of the release, if this page is about a named solution.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     comparison = Comparison.build(manifest, evaluation)
     page = Page(
@@ -117,9 +117,9 @@ class Comparison:
     Attributes:
       levels: Geolevels, root first.
       queries: Evaluated queries, fewest answers first.
-      results: (geolevel, query) to its statistics.
-      noise: (geolevel, query) to the expected error of the raw noisy answer.
-      records: What is counted: persons or units.
+      results: (geolevel, query) -> statistics of the errors.
+      noise: (geolevel, query) -> expected RMSE of a noisy answer.
+      records: Name of the records, such as persons or units.
     """
 
     levels: Sequence[str]
@@ -141,7 +141,7 @@ class Comparison:
 
 
 def kept_tile(manifest: Manifest, comparison: Comparison) -> Tile:
-    """Count the invariants that the release keeps, of those the evaluation covers."""
+    """Count the evaluated invariants, and how many of them the release satisfies."""
     stated = manifest.invariants
     kept = sum(
         all(
@@ -158,7 +158,7 @@ def kept_tile(manifest: Manifest, comparison: Comparison) -> Tile:
 
 
 def error_section(comparison: Comparison) -> Section:
-    """Compare errors by query and geolevel with those of noisy answers."""
+    """Compare errors of released counts with errors of noisy answers, by query and geolevel."""
     axes = (comparison.queries, comparison.levels)
     noise = [[comparison.noise.get((v, query)) for v in axes[1]] for query in axes[0]]
     released = [[comparison.results[v, query].rmse for v in axes[1]] for query in axes[0]]
@@ -260,7 +260,7 @@ def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
 
 
 def bias_table(comparison: Comparison, query: str, kind: str, caption: str) -> Table:
-    """Mean error of a query by bin (`kind` is by_size or by_true) and geolevel, two-sided."""
+    """Tabulate the mean error of a query by geolevel and bin; `kind` is by_size or by_true."""
     by_level: list[Sequence[BySize | ByTrue]] = [
         getattr(comparison.results[level, query], kind) for level in comparison.levels
     ]
@@ -280,7 +280,7 @@ _CLASSES = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or mo
 
 
 def size_section(comparison: Comparison) -> Section:
-    """Error by true population of the geounit."""
+    """Return the section on errors by true population of the geounit."""
     lead = "The noise does not depend on the size of a geounit; the error after solving does."
     leaf = comparison.levels[-1]
     known = [
@@ -321,7 +321,7 @@ def size_section(comparison: Comparison) -> Section:
 
 
 def bias_section(comparison: Comparison) -> Section:
-    """Mean error by size of geounit and by true count."""
+    """Return the section on the mean error by size of geounit and by true count."""
     query = "detailed" if "detailed" in comparison.queries else "total"
     kinds = (
         (query, "by_true", "Bias of one cell by true count"),
@@ -345,7 +345,7 @@ def bias_section(comparison: Comparison) -> Section:
 
 
 def distribution_section(comparison: Comparison) -> Section:
-    """Distribution of the absolute error by geolevel."""
+    """Return the section on the distribution of the absolute error by geolevel."""
     lead = (
         "How often an answer is exact, off by one, by two, and so on. A small mean error can be "
         "many small errors or few large ones."

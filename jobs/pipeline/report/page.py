@@ -31,7 +31,7 @@ class Banner:
     Attributes:
       kind: "danger" or "secret".
       title: The warning.
-      text: What follows from it.
+      text: What follows from the warning.
     """
 
     kind: str
@@ -44,9 +44,9 @@ class Tile:
     """A headline number.
 
     Attributes:
-      label: What it is.
-      value: The number.
-      detail: A line under it.
+      label: Name of the number.
+      value: The number, formatted.
+      detail: A line under the number.
     """
 
     label: str
@@ -80,10 +80,10 @@ class Section:
     """A numbered section.
 
     Attributes:
-      key: Its id.
+      key: Identifier of the HTML element.
       title: Heading.
-      lead: One or two sentences that say what is to be seen.
-      blocks: Its content, in order.
+      lead: One or two sentences on what the section shows.
+      blocks: Content of the section, in order.
     """
 
     key: str
@@ -101,10 +101,10 @@ class Page:
       title: Name of the run.
       summary: One paragraph under the title.
       facts: Pairs of label and text, such as the date.
-      banners: Warnings, first of all.
+      banners: Warnings, shown at the top.
       tiles: Headline numbers.
-      sections: In order.
-      records: What is counted: persons or units.
+      sections: Sections, in the order of the page.
+      records: Name of the records, such as persons or units.
     """
 
     kind: str
@@ -133,10 +133,10 @@ def render(
 
     Args:
       template: File name, such as "public.html.j2".
-      context: Its variables; a missing one is an error.
-      styles: Files that become its variable `style`, one after the other.
-      scripts: Files that become its variable `script`. The variable `policy` has their digest:
-        browsers run no other script.
+      context: Variables of the template; a missing variable is an error.
+      styles: Files that are joined to the variable `style`.
+      scripts: Files that are joined to the variable `script`. The variable `policy` has their
+        digest, so that browsers run no other script.
     """
     style, script = (
         Markup("\n".join((_FOLDER / name).read_text("utf-8") for name in names))
@@ -170,7 +170,7 @@ def _environment() -> jinja2.Environment:
 
 
 def raised(value: str) -> Markup:
-    """Escape text and mark up its superscripts; faces differ in how they draw the characters."""
+    """Escape text, with superscript characters as markup, since fonts draw them differently."""
 
     def lowered(match: re.Match[str]) -> str:
         return f"<sup>{match.group().translate(_PLAIN)}</sup>"
@@ -179,7 +179,7 @@ def raised(value: str) -> Markup:
 
 
 def code(value: str) -> str:
-    r"""Text as code in Markdown, also within a table.
+    r"""Format text as code in Markdown, also within a table.
 
     >>> print(code("a`b|c"))
     ``a`b\|c``
@@ -192,7 +192,7 @@ def code(value: str) -> str:
 
 
 def cell(value: str) -> str:
-    """Text in a cell of a table in Markdown; nothing in it is HTML."""
+    """Format text for a cell of a Markdown table, with HTML escaped."""
     return value.replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -204,10 +204,10 @@ def write_report(
     Args:
       page: The report.
       out: The file; replaced at once.
-      mode: As in `replace_file`.
-      remedy: What to do if it cannot be written; default: see to the disk.
+      mode: Permissions, as for `replace_file`.
+      remedy: Remedy in the error if the file cannot be written; default: it depends on the cause.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     replace_file(out, render("page.html.j2", {"page": page}), mode=mode, remedy=remedy)

@@ -37,7 +37,8 @@ class Panel:
     Attributes:
       title: Heading.
       labels: Positions, left to right.
-      series: Role ("released", "raw") to one value per position; None leaves a gap.
+      series: Role of a color, such as "released" or "raw" -> one value per position; None leaves a
+        gap.
     """
 
     title: str
@@ -50,10 +51,10 @@ class DotRow:
     """One row of a figure of dots.
 
     Attributes:
-      label: Its name.
-      values: One per column; None or 0 draws no dot.
-      marks: What each is compared with, a short line; None or 0 draws none.
-      heading: Of the rows from here on; empty for none.
+      label: Name of the row.
+      values: One value per column, drawn as a dot; None or 0 draws no dot.
+      marks: Reference value per column, drawn as a short line; None or 0 draws no line.
+      heading: Heading above this row and the rows that follow; empty for none.
     """
 
     label: str
@@ -67,11 +68,11 @@ class Span:
     """One row of a figure of intervals.
 
     Attributes:
-      label: Its name.
-      low: Lower end.
-      value: The number within, a dot.
-      high: Upper end.
-      mark: What the number is compared with, a short line; None draws none.
+      label: Name of the row.
+      low: Lower end of the interval.
+      value: Number within the interval, drawn as a dot.
+      high: Upper end of the interval.
+      mark: Reference value, drawn as a short line; None draws no line.
     """
 
     label: str
@@ -86,9 +87,9 @@ class Figure:
     """A finished figure.
 
     Attributes:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       svg: The drawing.
-      caption: What it shows, in words.
+      caption: What the figure shows, in words.
       legend: (role, meaning) of every color.
     """
 
@@ -105,7 +106,7 @@ class MarkPanel:
 
     Attributes:
       title: Heading.
-      series: Role (of COLORS) to positive pairs (across, up).
+      series: Role of a color -> points (x, y), both positive.
     """
 
     title: str
@@ -113,13 +114,13 @@ class MarkPanel:
 
 
 def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> Markup:
-    """Marks on logarithmic axes that all panels share.
+    """Draw panels of marks on shared logarithmic axes.
 
     Args:
-      key: Unique on the page.
-      panels: At least one, with at least one mark together.
+      key: Identifier, unique on the page.
+      panels: At least one panel; together they have at least one mark.
       across: Label of the horizontal axes.
-      up: Label of the vertical ones.
+      up: Label of the vertical axes.
     """
     pairs = [pair for panel in panels for series in panel.series.values() for pair in series]
     limits = [_decades([pair[side] for pair in pairs]) for side in (0, 1)]
@@ -147,12 +148,13 @@ def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> 
 def range_rows(
     key: str, titles: Sequence[str], rows: Mapping[str, Sequence[Sequence[float]]]
 ) -> Markup:
-    """Least to largest as a line, the middle four fifths as a bar, the median as a mark.
+    """Draw the range of numbers as a line, the middle four fifths as a bar, the median as a mark.
 
     Args:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       titles: Headings of the columns.
-      rows: Name to five positive numbers, ascending, per column.
+      rows: Name of the row -> per column five positive numbers: minimum, 10 % quantile, median, 90
+        % quantile and maximum.
     """
     low, high = _decades([value for row in rows.values() for cell in row for value in cell])
     names = [_clipped(name, 40) for name in rows]
@@ -170,13 +172,13 @@ def range_rows(
 
 
 def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
-    """Intervals as lines with a dot, a row per name, on one linear scale.
+    """Draw one interval per row, as a line with a dot, on a linear scale.
 
     Args:
-      key: Unique on the page.
-      title: What the numbers are.
-      rows: At least one. A dotted line goes down from the dot of the first, which the others are
-        parts of.
+      key: Identifier, unique on the page.
+      title: Name of the numbers.
+      rows: At least one row. A dotted line goes down from the dot of the first row, of which the
+        other rows are parts.
     """
     drawn = [v for row in rows for v in (row.low, row.value, row.high, row.mark) if v is not None]
     low, high = min(drawn), max(drawn)
@@ -198,14 +200,14 @@ def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
 
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:
-    """Limits of a logarithmic axis: a little beyond the numbers."""
+    """Return limits of a logarithmic axis, with a margin around positive values."""
     low, high = min(values), max(values)
     margin = max((high / low) ** 0.06, 1.15)
     return low / margin, high * margin
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """Powers of ten within limits; where there are fewer than two, 1, 2 and 5 times them."""
+    """Return powers of ten within limits; if fewer than two, also 2 and 5 times powers of ten."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     tens = [10.0**power for power in range(first, last + 1) if low <= 10.0**power <= high]
     if len(tens) >= 2:
@@ -221,14 +223,14 @@ def _row_panels(
     height: float,
     width: float = 0.0,
 ) -> Panels:
-    """Make a panel for each column, with no other marks than a grid and names of rows.
+    """Make a panel for each column, with a grid and the names of rows only.
 
     Args:
       titles: Headings of the columns.
-      names: Of the rows, as long as they are shown.
-      places: Where each row is, from the top.
-      height: Of all rows, in inches.
-      width: Of a panel, in inches; default: what the longest name leaves room for.
+      names: Names of the rows, as shown.
+      places: Position of each row, from the top.
+      height: Height of all rows together, in inches.
+      width: Width of a panel, in inches; 0 fits it to the longest name.
     """
     left = 0.22 + 0.066 * max(map(len, names), default=0)
     made = Panels(width or max(_ROWS_WIDE, left + 1.9), 0.64 + height, left, below=0.3)
@@ -250,12 +252,12 @@ def _ticks(axis: Axis, ticks: Sequence[float]) -> None:
 
 
 def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
-    """Lines over named positions, one panel each, on one shared logarithmic scale with zero.
+    """Draw panels of lines over named positions, on a shared logarithmic scale with zero.
 
     Args:
-      key: Unique on the page.
-      panels: All with the same positions.
-      label: Of the vertical axis.
+      key: Identifier, unique on the page.
+      panels: Panels with equal positions.
+      label: Label of the vertical axis.
     """
     turned = [len(label) for panel in panels if _turned(panel.labels) for label in panel.labels]
     below = max(0.5, 0.05 * max(turned)) if turned else 0.26
@@ -276,12 +278,12 @@ def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
 
 
 def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
-    """Dots of percentages, a row per name and a column per title, on one logarithmic scale.
+    """Draw percentages as dots, in rows and columns, on a shared logarithmic scale.
 
     Args:
-      key: Unique on the page.
+      key: Identifier, unique on the page.
       titles: Headings of the columns.
-      rows: With one value per column each.
+      rows: Rows with one value per column.
     """
     places, y = [], 0.0
     for row in rows:
@@ -407,7 +409,7 @@ def drawing() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Panels:
-    """Panels of one size, each with all of its labels, that a page lays out itself.
+    """Panels of equal size with separate labels; the page decides their layout.
 
     Attributes:
       width: Width of a panel, in inches.
@@ -426,7 +428,7 @@ class Panels:
     axes: list[Axes] = field(default_factory=list)
 
     def add(self, title: str, pad: float | None = None) -> Axes:
-        """Add a panel with its title, so many points above its axes."""
+        """Add a panel with a title, `pad` points above the axes; by default the usual distance."""
         from matplotlib.figure import Figure as Drawing
 
         axes = Drawing(figsize=(self.width, self.height)).subplots()
@@ -445,12 +447,12 @@ class Panels:
 
         matplotlib writes a whole document: with a name space, metadata, a style sheet, and ids that
         are the same in every figure. An inline element needs its own ids, and takes fonts and
-        colors from the page, which has two palettes. The tree is changed and not the text, so that
-        a label that looks like an attribute stays what it is.
+        colors from the page, which has two palettes. The XML tree is changed, not its text, so that
+        a label that looks like an attribute stays unchanged.
 
         Args:
-          key: Unique on the page; prefixes every id.
-          label: Of the axis that all panels share; stands above them.
+          key: Identifier, unique on the page; prefixes every id.
+          label: Label of the axis that all panels share, shown above the panels; empty for none.
         """
         least = f"--panel: {_PANEL_PIXELS * self.width:.0f}px"
         out = ElementTree.Element("div", {"class": "panels", "style": least})
@@ -472,7 +474,7 @@ class Panels:
 
 
 def bare(axes: Axes, *, grid: Literal["x", "y"] = "y") -> None:
-    """Strip an axes to what carries information."""
+    """Remove decoration from axes; `grid` is the axis whose grid lines stay."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.patch.set_visible(False)
@@ -492,7 +494,7 @@ def _make_inline(root: ElementTree.Element, key: str) -> None:
 
 
 def _prune(element: ElementTree.Element) -> None:
-    """Remove metadata, style sheets, and what is empty without them."""
+    """Remove metadata and style sheets, and elements that become empty."""
     for child in list(element):
         _prune(child)
         empty = _local(child.tag) == "defs" and not len(child)

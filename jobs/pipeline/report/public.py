@@ -1,4 +1,4 @@
-"""Public report: what was released, under which guarantee; with what replicates of it say."""
+"""Public report: released data, guarantee, and errors estimated from replicates."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def write_public_report(
     """Write the public report as one self-contained HTML file.
 
     Args:
-      manifest: Of the release.
+      manifest: Manifest of the release.
       out: The file; replaced at once.
-      intervals: What replicates say of it, if there are some.
-      accuracy: What its estimates say of their errors, if there are some.
+      intervals: Errors and intervals from replicates; None without replicates.
+      accuracy: Half widths of the intervals of estimates; None without estimates.
       of: The manifests of all products of the release.
-      remedy: What to do if it cannot be written; default: see to the disk.
+      remedy: Remedy in the error if the file cannot be written; default: it depends on the cause.
 
     Raises:
-      OutputError: It cannot be written.
+      OutputError: The file cannot be written.
     """
     spending = Spending.of(manifest)
     page = Page(
@@ -107,7 +107,7 @@ def privacy_section(manifest: Manifest) -> Section:
 
 
 def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
-    """Attributes and places of which the invariants leave this much, as sentences."""
+    """List a sentence for each attribute or place whose neighbors are comparable as given."""
     sentences = []
     for statement in manifest.statements:
         if statement.change is Change.RECORD or statement.comparable not in comparable:
@@ -122,7 +122,7 @@ def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
 
 
 def census_files_section(manifest: Manifest) -> Section:
-    """Every file and how to read it."""
+    """Return the section on the files of a census release and how to read them."""
     values = {
         "datasets": described(manifest),
         "files": census_files(manifest),

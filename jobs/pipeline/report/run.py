@@ -1,4 +1,4 @@
-"""How counts were solved, what a run ran on and, in internal reports alone, what it cost."""
+"""Sections on solving, on the machine of a run and, in internal reports only, on its costs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jobs.pipeline.report.table import (
 
 
 def run_section(manifest: Manifest, summary: Summary | None = None) -> Section:
-    """Return the section on the machine and, in internal reports only, the costs of stages."""
+    """Return the section on the machine and, if a summary is given, the costs of stages."""
     environment, software = manifest.environment, manifest.software
     cores = text.NOT_RECORDED if environment.cores is None else str(environment.cores)
     programs = [
@@ -52,12 +52,12 @@ def environment_table(
     facts: Sequence[tuple[str, str]],
     shown: Callable[[str, Iterable[str]], Column] = names,
 ) -> Table:
-    """List what made a release.
+    """Tabulate facts on the machine or software that made a release.
 
     Args:
-      caption: Of what kind the facts are.
-      facts: (what, value) of each.
-      shown: How values are written, such as `codes`.
+      caption: Kind of the facts.
+      facts: (name, value) of each fact.
+      shown: Makes the column of values, such as `codes`.
     """
     columns = [
         names("What", (what for what, _ in facts)),
@@ -88,7 +88,7 @@ def stages_table(summary: Summary) -> Table:
 
 
 def _unless_zero(title: str, values: Iterable[float | None], show: Show, hint: str) -> Column:
-    """Make a column of stages that have tasks, or geounits; empty for the others."""
+    """Make a column of numbers of stages; the cell is empty if the value is 0 or None."""
     cells = [number(value, show) if value else Cell("") for value in values]
     return Column(title, hint=hint, cells=cells)
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from jobs.pipeline.report import text
 
 Show = Callable[[float], str]
-"""How numbers are written."""
+"""Function that formats a number."""
 
 EMPTY = "\N{EN DASH}"  # a cell without a value
 FILTER_FROM = 9  # rows from which a table gets a filter box
@@ -21,13 +21,13 @@ class Cell:
     """One cell.
 
     Attributes:
-      text: What is shown.
-      sort: What is sorted by; None sorts last.
+      text: Text of the cell.
+      sort: Value by which rows are sorted; None sorts last.
       heat: Strength of shading, 0 to 1.
       tilt: Strength of two-sided shading, -1 to 1.
       bar: Length of a bar behind the number, 0 to 1.
       code: Whether the text is set in a fixed-width face.
-      plain: The text where nothing is typeset: names as files and commands have them.
+      plain: Text for terminals: names as in files and commands; empty for `text`.
     """
 
     text: str
@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def shade(self) -> tuple[str, str]:
-        """CSS class and custom properties of the shading."""
+        """Return the CSS class and the custom properties of the shading; "" for no shading."""
         if self.heat is not None:
             return "heat", f"--heat-share: {100 * min(max(self.heat, 0), 1):.0f}%"
         if self.tilt is not None:
@@ -59,7 +59,7 @@ class Column:
       title: Heading.
       numeric: Right-aligned, sorted as numbers.
       hint: Second line of the heading, such as a unit.
-      cells: One per row, of a table that is made by columns.
+      cells: One cell per row, if the table is made from columns.
     """
 
     title: str
@@ -73,7 +73,7 @@ class Table:
     """A table.
 
     Attributes:
-      key: Unique on the page; also the id.
+      key: Identifier, unique on the page; also the id.
       caption: What the table shows, in words.
       columns: Headings; the first column names the row.
       rows: One cell per column.
@@ -108,7 +108,7 @@ def name(value: object) -> Cell:
 def label(value: str | None) -> Cell:
     """Return a cell with a query or geolevel: in words on a page, unchanged on a terminal.
 
-    A dash where there is none.
+    A dash for None.
     """
     return Cell(EMPTY) if value is None else Cell(text.words(value), value, plain=value)
 
@@ -135,7 +135,7 @@ def names(title: str, values: Iterable[object], hint: str = "") -> Column:
 
 
 def labels(title: str, values: Iterable[str | None], hint: str = "") -> Column:
-    """Make a column of names of queries or geolevels, as `label`."""
+    """Make a column of names of queries or geolevels; a dash for None."""
     return Column(title, False, hint, [*map(label, values)])
 
 
@@ -147,14 +147,14 @@ def codes(title: str, values: Iterable[object], hint: str = "") -> Column:
 def numbers(
     title: str, values: Iterable[float | None], show: Show = text.integer, hint: str = ""
 ) -> Column:
-    """Make a column of numbers."""
+    """Make a column of numbers, formatted by `show`; a dash for None."""
     return Column(title, True, hint, [number(value, show) for value in values])
 
 
 def fractions(
     title: str, values: Iterable[str | None], hint: str = "", *, numeric: bool = False
 ) -> Column:
-    """Make a column of exact fractions."""
+    """Make a column of exact fractions; a dash for None."""
     return Column(title, numeric, hint, [*map(fraction, values)])
 
 
@@ -170,10 +170,10 @@ def bars(
 
     Args:
       title: Heading.
-      values: Nonnegative.
-      show: Text of a value.
+      values: Nonnegative numbers; None shows a dash.
+      show: Formats a value.
       hint: Second line of the heading.
-      total: Of a last row, without a bar.
+      total: Value of a last row without a bar; None without this row.
     """
     every = list(values)
     largest = max((v for v in every if v is not None), default=0)
@@ -192,12 +192,12 @@ def gridded(titles: Iterable[str], rows: Sequence[Sequence[Cell]]) -> list[Colum
 def shaded(
     rows: Sequence[Sequence[float | None]], show: Show, *, logarithmic: bool = False
 ) -> list[list[Cell]]:
-    """Cells of a grid shaded by value; the same value has the same shade everywhere.
+    """Make the cells of a grid shaded by value; equal values have equal shades.
 
     Args:
       rows: Nonnegative values; None for a cell without one.
-      show: Text of a value.
-      logarithmic: Shade by the logarithm; zeros are not shaded.
+      show: Formats a value.
+      logarithmic: Whether to shade by the logarithm; zeros are not shaded.
     """
     known = [v for row in rows for v in row if v is not None and (v > 0 or not logarithmic)]
     scale = math.log if logarithmic else float
@@ -215,7 +215,7 @@ def shaded(
 
 
 def tilted(rows: Sequence[Sequence[float | None]], show: Show = text.signed) -> list[list[Cell]]:
-    """Cells of a grid shaded on two sides of zero, by the square root of the size."""
+    """Make cells with two colors for signs, shaded by the root of the size; a dash for None."""
     largest = max((abs(v) for row in rows for v in row if v is not None), default=0.0)
 
     def cell(value: float | None) -> Cell:

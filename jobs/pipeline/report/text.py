@@ -32,12 +32,12 @@ def unit(definition: Definition) -> str:
 
 
 def integer(value: float) -> str:
-    """1052567 as 1,052,567."""
+    """Format an integer with commas, such as 1,052,567."""
     return f"{int(value):,}".replace("-", _MINUS)
 
 
 def decimal(value: float) -> str:
-    """Two decimals below 100, none from 1,000, more only where two would show nothing."""
+    """Format a number with 2 decimals below 100, 1 below 1,000, else 0; 4 if it is below 0.01."""
     size = abs(value)
     if value == 0:
         return "0"
@@ -50,7 +50,7 @@ def decimal(value: float) -> str:
 
 
 def upward(value: float) -> str:
-    """Three decimals, rounded up: a privacy loss must never be printed below what was proved."""
+    """Format a privacy loss with three decimals, rounded up so that it stays an upper bound."""
     return f"{math.ceil(value * 1e3) / 1e3:,.3f}"
 
 
@@ -81,7 +81,7 @@ def signed_integer(value: float) -> str:
 
 
 def percent(share: float, places: int = 1) -> str:
-    """0.1234 as 12.3 %; only 0 reads as 0 % and only 1 as 100 %."""
+    """Format a share in percent, such as 12.3 %; only 0 becomes 0 % and only 1 becomes 100 %."""
     if share in (0, 1):
         return f"{100 * share:.0f} %"
     least = 0.5 * 10.0 ** -(places + 2)
@@ -107,7 +107,7 @@ def moment(value: object) -> str:
 
 
 def scientific(value: float) -> str:
-    """3.1e-8 as 3.1 x 10 to the power."""
+    """Format a number with a power of ten, such as 3.1 x 10 to the power of -8."""
     if value == 0:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
@@ -116,7 +116,7 @@ def scientific(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as 800 ms, 42 s, 3 min 05 s or 2 h 10 min."""
+    """Format seconds as 800 ms, 42 s, 3 min 05 s or 2 h 10 min."""
     if seconds < 10:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:,.3g} ms"
     whole = round(seconds)
@@ -128,7 +128,7 @@ def duration(seconds: float) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Bytes as kB, MB, GB or TB, powers of 1000."""
+    """Format bytes as kB, MB, GB or TB, in powers of 1000."""
     value = float(n_bytes)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1000:

@@ -33,13 +33,13 @@ _LONGEST_TOTAL = 22  # characters of an exact fraction that fit under a tile
 
 
 def banners(manifest: ReleaseManifest) -> list[Banner]:
-    """Warnings that follow from the manifest."""
+    """Return warnings: noise was seeded, or noise was imported and cannot be verified."""
     is_imported = manifest.privacy.randomness == "elsewhere"
     return [SEEDED] * manifest.not_for_release + [NOT_VERIFIED] * is_imported
 
 
 def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
-    """Return the tiles on the number of records, their privacy cost and the expected errors."""
+    """Return tiles on records, privacy loss and expected errors; no errors without estimates."""
     levels, exact = manifest.levels, len(manifest.invariants)
     tile = accuracy_tile(manifest, accuracy) if accuracy else None
     return [
@@ -60,11 +60,11 @@ def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
 
 
 def privacy_tiles(of_product: Guarantee, *accounts: Account | None) -> list[Tile]:
-    """Privacy loss of everything released about the same people: exact, and epsilon at delta.
+    """Show the privacy loss of all releases about the same people: exact, and epsilon at delta.
 
     Args:
-      of_product: Guarantee of the product that the page is about.
-      accounts: As for `covering`.
+      of_product: Guarantee of the product that the page describes.
+      accounts: Accounts of the same people, as for `covering`.
     """
     privacy = covering(of_product, *accounts)
     is_pure = privacy.definition.is_pure
@@ -84,10 +84,10 @@ def privacy_tiles(of_product: Guarantee, *accounts: Account | None) -> list[Tile
 
 
 def noise_tiles(manifest: Manifest) -> list[Tile]:
-    """How far 9 in 10 noisy answers to the coarsest query of the finest geolevel are off.
+    """Show the 90 % error bound of noisy answers to the coarsest query of the finest geolevel.
 
-    It is what can be said in public of errors: those of the released counts depend on the truth,
-    and solving makes most of them smaller than this.
+    This bound is public. Errors of the released counts depend on the truth, and solving makes most
+    of them smaller than the bound. Empty if no query is measured there.
     """
     leaf = manifest.levels[-1]
     expected = expected_rmse(manifest.budget, manifest.levels)
@@ -103,7 +103,7 @@ def noise_tiles(manifest: Manifest) -> list[Tile]:
 
 
 def run_time_tile(manifest: Manifest, summary: Summary) -> Tile:
-    """Elapsed time of all stages."""
+    """Show the elapsed time of all stages, and the number of cores."""
     cores = manifest.environment.cores
     on = "" if cores is None else f"on {cores} core{'s' if cores != 1 else ''}"
     return Tile("Run time", text.duration(summary.total.seconds), on)
@@ -118,7 +118,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def origin(manifest: ReleaseManifest, solution: str | None) -> list[tuple[str, str]]:
-    """When, by what and from which configuration a release was made."""
+    """Return solution, date, software and configuration of a release; no solution if None."""
     software = manifest.software
     return [
         *([("Solution", solution)] if solution else []),

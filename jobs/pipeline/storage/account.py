@@ -173,7 +173,8 @@ def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
       digest: Digest of the bytes of the input.
 
     Raises:
-      LedgerError: Another account has such a grant; their costs would never be added up.
+      LedgerError: Another account has a grant for the data, and its cost would never be added to
+        this one.
     """
     near = dict.fromkeys([*_around(data), *_within(data)])
     with contextlib.suppress(ConfigError):  # a folder that cannot be listed; the account was named

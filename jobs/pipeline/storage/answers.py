@@ -84,7 +84,7 @@ class DrawnAnswers:
         return DrawnAnswers(offsets, self.positions[entries], self.answers[entries])
 
     def of(self, rows: slice, positions: IntArray) -> FloatArray:
-        """Return float64[C, p], answers of the geounits of one family.
+        """Return float64[C, p], p answers of each of the C geounits of one family.
 
         Args:
           rows: Slice of the C geounits, with start and stop.

@@ -91,7 +91,7 @@ def flattened(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def lengths(column: pa.ChunkedArray) -> IntArray:
-    """Return int64[G], the length of each list of a column."""
+    """Return int64[G], the length of the list in each of G rows."""
     return np.asarray(pc.list_value_length(column).to_numpy(), np.int64)
 
 
@@ -159,7 +159,7 @@ def unpacked(rows: pa.Table, *, narrow: bool = False) -> IntArray:
 
 
 def row_sizes(rows: pa.Table) -> IntArray:
-    """Return int64[G], the number of numbers in each row."""
+    """Return int64[G], how many answers each of G rows holds."""
     if "width" not in rows.column_names:
         return lengths(rows.column("answers"))
     sizes = [np.diff(_ends(chunk)) for chunk in rows.column("answers").chunks]
@@ -270,6 +270,6 @@ def _bytes_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
 
 
 def _ends(chunk: pa.Array) -> IntArray:
-    """Return int64[n + 1], offsets of the bytes of each row."""
+    """Return int64[n + 1], the offset of the bytes of each of n rows, and the end."""
     offsets = np.frombuffer(chunk.buffers()[1], np.int32)
     return offsets[chunk.offset : chunk.offset + len(chunk) + 1].astype(np.int64)

@@ -155,9 +155,9 @@ class Dataset:
         """Read the rows with low <= geocode <= high, in the order they were written.
 
         Args:
-          low: Smallest geocode wanted.
-          high: Largest geocode wanted.
-          columns: Columns wanted; default all.
+          low: Smallest geocode to read.
+          high: Largest geocode to read.
+          columns: Columns to read; None for all.
 
         Returns:
           The rows. If there are none, a table without rows of the same columns, or without columns
@@ -212,8 +212,8 @@ class RangeReader:
 
         Args:
           dataset: The dataset.
-          columns: Columns wanted; default all.
-          without: Columns to leave out if present; not the geocode.
+          columns: Columns to read; None for all.
+          without: Columns that are not read even if present; never the geocode.
           query: Skip row groups without rows of this query. Rows of other queries can still occur.
         """
         self.dataset = dataset
@@ -363,7 +363,7 @@ class PartSink:
             self.opened = path
 
     def note(self, table: pa.Table, key: str | None) -> None:
-        """Count written rows and update the range of the sort column, if there is one."""
+        """Count written rows, and update the range of the sort column `key` if rows are sorted."""
         if key is not None and table.num_rows:
             codes = table.column(key)
             self._low = self._low if self._rows else codes[0].as_py()
@@ -636,7 +636,7 @@ def replace_published(
       facts: JSON facts for readers.
 
     Raises:
-      OutputError: Another driver replaced the dataset, or the folder cannot be written.
+      OutputError: Another driver replaced the dataset before, or the folder cannot be written.
       ValueError: The dataset is in a store and was not published as replaceable.
     """
     ours = list(parts)

@@ -85,7 +85,7 @@ def write_geography(
 
 
 def _census_codes(lattice: Lattice, level: int, census: Census) -> Geocodes:
-    """Return bytes[G], census geocodes of a geolevel that spine and census share."""
+    """Return bytes[G], census geocodes of the G geounits of a geolevel that the census has too."""
     first = np.arange(len(lattice.codes[level]))
     for below in range(level, len(lattice.spine.levels) - 1):
         first = lattice.first_child[below][first]

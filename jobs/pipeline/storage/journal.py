@@ -41,7 +41,7 @@ _RACES = 100  # lost races before giving up; default, not measured
 
 
 def read_journal(path: Place) -> list[Line]:
-    """Read all lines in order; none if the file is absent.
+    """Read all lines, oldest first; empty if the file is absent.
 
     Raises:
       LedgerError: A line was changed, removed or inserted.
@@ -51,7 +51,7 @@ def read_journal(path: Place) -> list[Line]:
 
 
 def line_digests(path: Place) -> list[str]:
-    """Return the SHA-256 of each line in order; the n-th covers the first n lines.
+    """Return the SHA-256 of each line, oldest first; the n-th digest covers the first n lines.
 
     Raises:
       LedgerError: A line was changed, removed or inserted.
@@ -208,7 +208,7 @@ def _file(path: StoredPlace, first_line: int) -> str:
 
 
 def _files(path: StoredPlace) -> list[str]:
-    """List the files of a journal in a store, in order, without drafts of other writers."""
+    """List the files of a journal in a store, oldest first, without drafts of other writers."""
     names = path.store.files(f"{path.key}{LINES}")
     return sorted(name for name in names if _NUMBERED.fullmatch(posixpath.basename(name)))
 
@@ -242,7 +242,7 @@ def _local(path: Path) -> bytes:
 
 
 def _copied(path: Path) -> list[Path]:
-    """List the files of a journal that was copied from a store, in order."""
+    """List the files of a journal that was copied from a store, oldest first."""
     folder = path.with_name(path.name + LINES)
     return sorted(file for file in folder.glob("*.jsonl") if _NUMBERED.fullmatch(file.name))
 

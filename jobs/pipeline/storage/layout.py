@@ -184,7 +184,7 @@ class ReleaseLayout:
 
     @property
     def is_product(self) -> bool:
-        """Return whether the folder itself is that of a product, as for a survey."""
+        """Return whether the folder itself holds a product, as for a survey."""
         return not self.folders or self.root in self._products
 
     @property
@@ -197,7 +197,7 @@ class ReleaseLayout:
         return not any(lies_in(path, product) for product in within)
 
     def is_of_replicates(self, dataset: Place) -> bool:
-        """Return whether replicates of the product made a dataset of it, after it was finalized."""
+        """Return whether a dataset was made from replicates, after the release was finalized."""
         return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
     def measured_part(self, part: str) -> Place:
@@ -212,7 +212,7 @@ class ReleaseLayout:
 
     @property
     def written_later(self) -> set[Place]:
-        """Files that the manifest cannot name: itself, and what is made of it later."""
+        """Return the files that the manifest cannot name: itself, and files made from it later."""
         of_product = {self.report, IntervalLayout.of(self).document} if self.is_product else set()
         return {self.manifest, self.notice, *of_product}
 
@@ -319,7 +319,13 @@ def release_folder(out: Place, solution: str | None = None) -> Place:
 def confidential_layout(
     roots: Roots, solution: str | None = None, folder: str = ""
 ) -> ConfidentialLayout:
-    """Return the confidential layout of a run, or of a product by its folder in the release."""
+    """Return the confidential layout of a run or of one of its products.
+
+    Args:
+      roots: Roots of the run.
+      solution: Name of a solution; None for the release.
+      folder: Folder of the product in the release; empty for the layout of the run.
+    """
     return ConfidentialLayout(roots.confidential / folder, solution)
 
 

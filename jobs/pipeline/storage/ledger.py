@@ -4,8 +4,8 @@ A journal of lines in the order of events. `granted` names the budget. `planned`
 for: every query of a census, or every part of a survey, which is a statistic, a table or a model.
 `measured` names one geolevel or part whose noisy answers are published, with their digest.
 `measured lazily` names a geolevel whose on-demand queries are published, which `measured` has paid
-for in full. `sealed` says that all was measured and costs what was granted. There are no times in
-it, because how long measuring takes depends on the data.
+for in full. `sealed` states that everything was measured, at exactly the granted cost. There are no
+times in it, because how long measuring takes depends on the data.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class RunLedger(Generic[Planned]):
     """Content of the ledger of a run.
 
     Attributes:
-      planned: All that the run will measure: entries, finalized when they were planned, or parts.
+      planned: All planned measurements: entries of geolevels, or parts of a survey.
       measured: Geolevels or parts whose measurements are published, with the digest of the dataset.
       lazily: Geolevels whose on-demand queries are published, with the digest of that dataset.
-      costs: Of measured parts, what their noise costs; none of geolevels.
-      is_finalized: Whether the run has spent all, and exactly, what was granted.
-      randomness: Where noise comes from, as it was when the grant was claimed.
+      costs: Cost of the noise of each measured part of a survey; empty for geolevels.
+      is_finalized: Whether the run has spent exactly the granted budget.
+      randomness: Source of the noise at the time when the grant was claimed.
     """
 
     planned: Planned
@@ -66,7 +66,7 @@ class RunLedger(Generic[Planned]):
         """Return the entries of the measured geolevels.
 
         Raises:
-          LedgerError: They cost more than was granted.
+          LedgerError: The entries cost more than was granted.
         """
         spent = replace(self.planned, entries=())
         for geolevel in self.measured:
@@ -75,7 +75,7 @@ class RunLedger(Generic[Planned]):
 
 
 def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger | PlannedParts) -> None:
-    """Write grant and plan; equal ones from an earlier start are kept.
+    """Write grant and plan; a ledger with the same lines from an earlier start is kept.
 
     Args:
       path: The file.
@@ -104,20 +104,21 @@ def start_ledger(path: Place, granted: Mapping[str, str], planned: Ledger | Plan
 def record_measured(
     path: Place, name: str, sha256: str, *, is_on_demand: bool = False, cost: Fraction | None = None
 ) -> None:
-    """Note that the measurements of a geolevel or part are published; a second note is not made.
+    """Record that the measurements of a geolevel or part are published, once.
 
-    The note of a geolevel pays for all its queries, on-demand ones too: a note of these adds
-    nothing.
+    The record of a geolevel covers the cost of all its queries. The record of its on-demand queries
+    adds no cost.
 
     Args:
       path: The ledger.
       name: Name of the geolevel or part.
       sha256: Digest of the dataset.
-      is_on_demand: Whether it is that of the on-demand queries of a geolevel.
-      cost: Of a part: what its noise costs.
+      is_on_demand: Whether the dataset is that of the on-demand queries of a geolevel.
+      cost: Cost of the noise of a part of a survey; None for a geolevel.
 
     Raises:
-      LedgerError: Other measurements of it were noted before, or it costs more than is left.
+      LedgerError: Other measurements of the geolevel or part were recorded, or the cost exceeds the
+        rest of the budget.
     """
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -185,7 +185,7 @@ class StoredPlace:
     def open(
         self, mode: str = "r", *, encoding: str = "utf-8", newline: str | None = None
     ) -> IO[Any]:
-        """Open the file for reading by ranges.
+        """Open the file for reading by ranges; `newline` is used as by the built-in `open`.
 
         Raises:
           FileNotFoundError: The file is absent.

@@ -27,8 +27,8 @@ class TaskSize:
     """Bounds of the work of one task of a step, in the unit of the field of `Sizing`.
 
     Attributes:
-      least: Less work is not worth a separate task or part file.
-      most: Upper bound, for memory of a task, time of a retry, and granularity of progress.
+      least: Smallest work of a task, since less is not worth a separate task or part file.
+      most: Largest work of a task. It limits memory, the time of a retry, and steps of progress.
     """
 
     least: int
@@ -42,7 +42,7 @@ class Sizing:
     A step with enough work has `batches_per_slot` tasks per slot, within the bounds of its size.
 
     Attributes:
-      batches_per_slot: Wanted tasks per slot.
+      batches_per_slot: Number of tasks per slot to aim for.
       merge_leaves: Leaf geounits whose sorted runs are merged.
       truth_children: Geounits whose histograms are added up to those of the geolevel above.
       check_geounits: Geounits whose true histograms are compared with the invariants.
@@ -98,7 +98,7 @@ def geounit_batches(
     Args:
       layout: The release, with its geography written.
       level: The geolevel.
-      n_batches: Wanted number of ranges.
+      n_batches: Number of ranges to aim for.
       largest: Most geounits in a range, unless one family is larger.
       smallest: Fewest geounits of a range, which takes precedence over `n_batches`.
     """

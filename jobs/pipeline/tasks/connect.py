@@ -170,7 +170,7 @@ class _Shown:
     def __call__(
         self, stages: Iterable[Any] | None = None, inflight_tasks: int = 0, **_: object
     ) -> None:
-        """Add the task counts of the server, as a progress handler of PySpark."""
+        """Add the task counts of the server; PySpark calls this as its progress handler."""
         done = sum(stage.num_completed_tasks for stage in stages or ())
         self._finished = max(self._finished, self._before + done)
         self._started = max(self._started, self._finished + inflight_tasks)
@@ -224,7 +224,7 @@ def decode(content: bytes) -> Any:  # noqa: ANN401 - whatever a task gives
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise RuntimeSetupError(
             "Spark Connect server",
-            "gave something else than the result of a task",
+            "returned data that cannot be decoded as the result of a task",
             got=f"{type(error).__name__}: {error}",
         ) from None
 
@@ -273,10 +273,15 @@ def _is_ours(kind: type) -> bool:
 
 
 def _ours(module: str, qualname: str, parent: type | None) -> Any:  # noqa: ANN401
-    """Find a class of this project by name.
+    """Return an imported class of this project by the name of its module and its own name.
+
+    Args:
+      module: Name of the module that defines the class.
+      qualname: Qualified name of the class.
+      parent: Required base class; None requires a dataclass.
 
     Raises:
-      ValueError: No imported module has such a class.
+      ValueError: The module is not imported or lacks the class, or the class is of another kind.
     """
     kind: Any = sys.modules.get(module)
     for part in qualname.split("."):

@@ -62,7 +62,7 @@ class Server:
 
 
 def is_connect_wanted(master: str | None) -> bool:
-    """Return whether tasks run on a Connect server, already in use or named."""
+    """Return whether tasks run on a Connect server, named by `master` or already in use."""
     return _active_session() is not None or _url(master) is not None
 
 
@@ -111,7 +111,11 @@ def connect_session(
 
 
 def _url(master: str | None) -> str | None:
-    """Return the server that a run file or the command line names, else the environment."""
+    """Return the URL of the Connect server; None if tasks run without such a server.
+
+    Args:
+      master: Spark master of the run file or the command line; None uses SPARK_REMOTE.
+    """
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = os.environ.get(REMOTE_VARIABLE)
     return master if master is not None and is_remote(master) else None
@@ -401,7 +405,7 @@ def _set_properties(session: SparkSession, properties: Mapping[str, str]) -> Non
                 f"runtime.spark.{name}",
                 "cannot be set in a session of a Spark Connect server",
                 got=error_text(error),
-                remedy="leave it out, and give it where the server is started",
+                remedy="leave it out of runtime.spark, and set it when the server is started",
             ) from None
 
 

@@ -149,7 +149,7 @@ def open_tasks(
 
 @contextmanager
 def _polled(context: SparkContext, label: str, show: Callable[[int], None]) -> Iterator[None]:
-    """Name the Spark jobs of the block, and poll the number of their started tasks."""
+    """Name the Spark jobs of the block, and show the number of started tasks repeatedly."""
     from py4j.protocol import Py4JError
 
     group = f"{label}-{time.monotonic_ns()}"

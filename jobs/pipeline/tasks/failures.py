@@ -1,4 +1,4 @@
-"""Turn failures of the machine into errors for the user: a full disk, a store, a lost Spark."""
+"""Turn failures of the machine into errors for the user: a full disk, a store, an ended Spark."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jobs.pipeline.tasks.connect_session import error_text
 
 
 def hide_bridge_logs() -> None:
-    """Hide tracebacks of a lost Java, which `machine_failure` reports in one line."""
+    """Hide tracebacks after Java ended; `machine_failure` reports the failure in one line."""
     # They come from loggers of the bridge or from the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
 
 
 def machine_failure(error: BaseException | None) -> DasError | None:
-    """Find the full disk, store or lost Spark behind an error; None for a defect of the program."""
+    """Return the error for a full disk, a failing store or an ended Spark; None for a defect."""
     from py4j.protocol import Py4JError
 
     while error is not None:

@@ -149,7 +149,7 @@ class Reporter:
         Args:
           stage: Name of the stage.
           what: Name of the part of the stage.
-          geolevel: The geolevel, if there is one.
+          geolevel: Geolevel of the part; None if it has none.
           memory: Returns the bytes in use, for events.
         """
         place = {"stage": stage, "what": what, "geolevel": geolevel}
@@ -290,7 +290,7 @@ def _live(
 
 
 def speed_text(rate: float | None, remaining_seconds: float | None) -> str:
-    """Format rate and remaining time; "" before they are known.
+    """Format rate and remaining time; "" while they are None, before the first task has finished.
 
     >>> speed_text(123.4, 90.0)
     ', 123/s, 1:30 left'

@@ -166,7 +166,7 @@ def _submitted_master() -> str:
 
 
 def _keep_quiet(context: SparkContext) -> None:
-    """Hide PySpark's traceback of a lost Java, which the command reports in one line."""
+    """Hide PySpark's traceback after Java ended; the command reports the failure in one line."""
     server: Any = getattr(context, "_accumulatorServer", None)
     if server is None:
         return

@@ -94,7 +94,7 @@ def compile_packages() -> bool:
 
 
 def own_equipment() -> Equipment:
-    """Return the equipment of this process."""
+    """Return the digest of the project's sources here, and the libraries this process lacks."""
     return Equipment(*looker()())
 
 

@@ -193,11 +193,15 @@ class Step:
             self._watch(self)
 
     def _waiting(self) -> list[int]:
-        """List started tasks without a report in order; the first one is running."""
+        """List started tasks without a report by task number; the first of them is running."""
         return [index for index in range(len(self._since)) if index not in self.reports]
 
     def stragglers(self) -> list[Straggler]:
-        """List lagging tasks, finished or running, in order."""
+        """List finished and running tasks that took far longer than predicted, by task number.
+
+        The prediction is the cost of the task times the median seconds per unit of cost of the
+        finished tasks. The list is empty while fewer than three tasks have finished.
+        """
         if len(self.reports) < _LEAST_FINISHED:
             return []
         each = median(r.seconds / self.costs[r.index] for r in self.reports.values())
@@ -236,5 +240,5 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def current_watch() -> Watch | None:
-    """Return the watch of the current context; None without one."""
+    """Return the watch of the current context; None if there is no watch."""
     return _WATCH.get()

@@ -155,7 +155,13 @@ def _mean_error(stratum: str, records: int, total: int, released: float) -> Mean
 def workload_error(
     true: Records, released: Records, order: int
 ) -> tuple[list[WorkloadError], list[str]]:
-    """Return the mean L1 distance of all marginals of one order; or why it was left out."""
+    """Return the mean L1 distance of the marginals, and notes about marginals left out.
+
+    Args:
+      true: Records of the data.
+      released: Records of the released microdata.
+      order: Number of attributes of a marginal.
+    """
     n_attributes = len(true.domain.sizes)
     n_marginals = math.comb(n_attributes, order)
     if n_marginals * max(len(true.codes), len(released.codes)) > _MOST_WORK:
@@ -222,7 +228,15 @@ def group_errors(
 def _worst_share(
     plan: SurveyPlan, attribute: str, names: list[str], want: IntArray, got: IntArray
 ) -> tuple[int, Disparity | None]:
-    """Count the compared shares of levels in groups, and find the one with the largest error."""
+    """Count the compared shares, and find the share with the largest relative error.
+
+    Args:
+      plan: Plan of the survey.
+      attribute: Attribute whose levels have shares in every group.
+      names: Names of the groups.
+      want: int64[groups, levels], true records.
+      got: int64[groups, levels], released records.
+    """
     truth, released = (n / np.maximum(1, n.sum(1, keepdims=True)) for n in (want, got))
     truth[want < plan.config.evaluate.floor] = np.nan
     relative = disparities(truth, released)
@@ -249,7 +263,13 @@ def group_names(plan: SurveyPlan, attributes: Sequence[str]) -> list[str]:
 
 
 def counts_by_group(records: Records, inside: Sequence[int], table: Sequence[int]) -> IntArray:
-    """Return int64[m, t], the counts of a table in every group."""
+    """Return int64[groups, cells], the counts of a table in every group.
+
+    Args:
+      records: The records.
+      inside: Positions of the attributes whose combinations of levels are the groups.
+      table: Positions of the attributes of the table.
+    """
     groups = math.prod(records.domain.sizes[i] for i in inside)
     return records.marginal([*inside, *table]).reshape(groups, -1)
 

@@ -58,8 +58,8 @@ class SurveyRelease:
 
     Attributes:
       manifest: The manifest.
-      means: Released means; None if there are none.
-      tables: Released tables; None if there are none.
+      means: Released means; None if the run has no statistics.
+      tables: Released tables; None if the run has no tables.
     """
 
     manifest: SurveyManifest

@@ -1100,17 +1100,17 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/answers.py", "go on with the version that drew them"):
         NotTried("needs an older version"),
     ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
-    ("jobs/pipeline/config/runnable.py", "leave them out, or solve in one pass with method nnls"): LARGE,
+    ("jobs/pipeline/config/runnable.py", "remove the named rows or passes, or solve in one pass with method nnls"): LARGE,
     ("jobs/pipeline/config/mistakes.py", "name a geolevel of the spine; only output.tables, das tables, das "
      "estimate, das areas and das explore know those off it"): TriedIn(
         "tests/pipeline/local/test_spines.py::"
         "test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be"),
     ("jobs/pipeline/folder/draws.py", "go on there"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
-    ("jobs/pipeline/config/runnable.py", "leave it out, or plan with hdmm on plain counts, whose queries "
-     "are partitions"): LARGE,
-    ("jobs/pipeline/config/runnable.py", "name the query in privacy.on_demand_queries, and for the root in "
-     "privacy.root_support_passes queries that say where it is drawn"): TriedIn(
+    ("jobs/pipeline/config/runnable.py", "remove the named setting from the run file, or plan with hdmm on "
+     "plain counts, whose queries are partitions"): LARGE,
+    ("jobs/pipeline/config/runnable.py", "name the query in privacy.on_demand_queries, and for the root name "
+     "coarser queries in privacy.root_support_passes, which limit where it is drawn"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/pipeline/config/product.py", "ask fewer attributes or groups of levels; counts and microdata have a "
      "row for what is there alone"): TriedIn(
@@ -1124,7 +1124,7 @@ ENTRIES: dict[Key, Entry] = {
         residuals_need_zcdp,
     ("jobs/pipeline/config/workload.py", "list `queries` with shares instead of a workload"):
         one_cell_has_nothing_to_plan,
-    ("jobs/pipeline/config/workload.py", "say under `bases` what is asked of an attribute"):
+    ("jobs/pipeline/config/workload.py", "list recodes of an attribute under `bases`, not in the name of a table"):
         recodes_are_asked_under_bases,
     ("jobs/pipeline/config/yaml_file.py", "put quotes around text; write numbers in plain decimal, such "
      'as 10, 0.5 or "1/4"'): plain_numbers,
@@ -1193,7 +1193,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/confidential/read/pl94.py", "unpack it and give the folder"): NotTried("the standard library writes "
      "no encrypted archive; folders are read in tests/unit/jobs/pipeline/confidential/read/test_pl94.py"),
     ("jobs/pipeline/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
-    ("jobs/pipeline/confidential/check.py", "correct the table one of them comes from, or leave one out"):
+    ("jobs/pipeline/confidential/check.py", "correct the table of one of these invariants, or remove one from the "
+     "run file"):
         invariants_that_contradict_each_other,
     ("jobs/pipeline/confidential/check.py", "bind the run to the release of these data"):
         TriedIn(f"{_BOUND}::test_a_release_of_other_persons_is_refused"),
@@ -1207,8 +1208,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/release/bound.py", "recode the levels of the schema to those of the release, or name the "
      "answers under `answers`"):
         TriedIn(f"{_BOUND}::test_answers_go_by_the_names_they_have_in_the_release"),
-    ("jobs/pipeline/release/bound.py", "state the same structural zeros when the release is made, or leave "
-     "them out"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
+    ("jobs/pipeline/release/bound.py", "make that release with the same structural zeros, or remove them "
+     "from this run"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
     ("invariants/exact.py", "leave out the pinned query, or the facilities and rows"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
     ("jobs/pipeline/folder/identity.py", "give another output.directory; noise must not be drawn for other data here"):
@@ -1282,11 +1283,11 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_REPLICATE}::test_a_damaged_document_is_made_again"),
     ("jobs/analysis/replicate.py", "remove the folder"): DAMAGED,
     ("jobs/analysis/area_files.py", "save it as UTF-8"): areas_in_utf_8,
-    ("jobs/analysis/area_files.py", "leave the other columns out, or name one: das areas "
+    ("jobs/analysis/area_files.py", "remove the other columns, or name one: das areas "
      "--column NAME"): areas_with_more_columns,
     ("jobs/analysis/area_files.py", "put quotes around names that hold the separator"):
         areas_with_separators_in_names,
-    ("jobs/analysis/area_files.py", "close the field, or leave out the mark"):
+    ("jobs/analysis/area_files.py", "close the field, or remove the mark from the row"):
         areas_with_an_open_quotation_mark,
     ("jobs/analysis/area_files.py", "correct the row, or remove it"): areas_of_unknown_blocks,
     ("jobs/analysis/area_files.py", "programs that read geocodes as numbers drop leading zeros: write them "
@@ -1369,8 +1370,8 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/tasks/session.py", "read the logs of the cluster and of its executors: they die as they start where "
      "Java or Python is not found, or where they do not reach the driver"):
         NotTried("needs executors that die ten times as they start"),
-    ("jobs/pipeline/config/files.py", "leave output.confidential out for OUT/confidential, or name a folder "
-     "elsewhere"): TriedIn(f"{_ROOTS}::test_roots_in_each_other_are_refused"),
+    ("jobs/pipeline/config/files.py", "leave output.confidential out of the run file, which means "
+     "OUT/confidential, or name a folder outside of OUT"): TriedIn(f"{_ROOTS}::test_roots_in_each_other_are_refused"),
     ("jobs/pipeline/config/files.py", "keep it elsewhere: what lies there is published, or removed with the "
      "run"): TriedIn(f"{_ROOTS}::test_what_a_run_file_names_lies_in_neither_root"),
     ("jobs/pipeline/folder/roots.py", "name another one by output.confidential, or by --confidential"): TriedIn(
@@ -1417,7 +1418,7 @@ ENTRIES: dict[Key, Entry] = {
      "or as localhost on its own machine (docs/cluster.md); or accept the risk by "
      "`runtime.allow_open_cluster: true`, which the release then states"): TriedIn(
         f"{_CONNECT}::test_a_server_that_lets_in_everybody_is_refused_unless_the_run_file_accepts_it"),
-    ("jobs/pipeline/tasks/connect_session.py", "leave it out, and give it where the server is started"): TriedIn(
+    ("jobs/pipeline/tasks/connect_session.py", "leave it out of runtime.spark, and set it when the server is started"): TriedIn(
         f"{_CONNECT}::test_properties_of_a_session_are_set_and_others_refused"),
     ("jobs/pipeline/tasks/connect_session.py", "give its Python those of requirements/run.txt (docs/cluster.md)"): MACHINE,
     ("jobs/pipeline/tasks/connect_session.py", "install this version there, or none, and start the server again"): MACHINE,
@@ -1492,7 +1493,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/unit/das/privacy/test_target_oracle.py::"
         "test_it_refuses_noise_whose_cost_is_not_inverse_to_its_parameter"
     ),
-    ("jobs/pipeline/config/resolve.py", "leave epsilon_from out"): TriedIn(
+    ("jobs/pipeline/config/resolve.py", "leave `epsilon_from` out of the run file"): TriedIn(
         "tests/pipeline/local/test_accounting.py::test_what_a_target_cannot_be_is_refused"
     ),
     ("das/mechanisms/conditional.py", "keep the total too"): TriedIn(

@@ -646,7 +646,7 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"evaluate": {"groups": [[]]}}, "at least 1 item"),
         ({"evaluate": {"floor": 0}}, "floor"),
         ({"evaluate": predicting(attribute="place")}, "is no attribute of the microdata"),
-        ({"evaluate": predicting(levels=["5000"])}, "need some levels of income, and not all"),
+        ({"evaluate": predicting(levels=["5000"])}, "need distinct levels of income, at least one and not all"),
         ({"evaluate": predicting(levels=[])}, "levels"),
         ({"evaluate": predicting(attribute="sex", levels=["m", "f"])}, "and not all"),
         ({"evaluate": predicting(features=[])}, "attributes other than the one"),

@@ -71,7 +71,12 @@ def _faults(batch: Batch, *, size: int) -> list[values.Fault]:
 
 
 def _rows_with(mask: npt.NDArray[np.bool_], lengths: IntArray) -> npt.NDArray[np.bool_]:
-    """Return bool[m], the rows whose list has a masked entry."""
+    """Return bool[m], whether the list of each of m rows has an entry marked in `mask`.
+
+    Args:
+      mask: Marks among the entries of all lists, one list after the other.
+      lengths: int64[m], length of each list.
+    """
     rows = np.zeros(len(lengths), np.bool_)
     if mask.any():
         rows[np.repeat(np.arange(len(lengths)), lengths)[mask]] = True

@@ -95,7 +95,7 @@ class Pl94Reader(Reader[Pl94Data, StateFiles]):
         """Find the files of every state, as `find_files` does.
 
         Raises:
-          ConfigError: The schema is not that of the product.
+          ConfigError: The schema does not have the attributes of the product.
           InputError: The path does not exist, a zip is damaged, or a state lacks one of its files.
         """
         self.data.check(self.schema)

@@ -12,18 +12,19 @@ from jobs.pipeline.config.upgrade import Kind
 
 
 class ConvexLossConfig(Model):
-    """A convex loss of the variances of tables, with its parameter: one of these."""
+    """A convex loss of the variances of tables; exactly one key is given."""
 
     power_mean: Exact | None = None
-    """p from 1 to 64: (weighted mean of v^p)^(1/p) of the mean variance v of each table. 1 is the
-    weighted mean; the larger p, the more the worst table counts."""
+    """p from 1 to 64. The loss is (weighted mean of v^p)^(1/p), where v is the mean variance of a
+    table. 1 is the weighted mean; a larger p gives more weight to the worst table."""
 
     max_weighted_mean: list[dict[Text, Exact]] | None = None
-    """Maps of table to weight, such as one per group of users: the largest of their weighted mean
-    variances. Weights of each are divided by their sum."""
+    """Maps of table to weight, such as one map per group of users. The loss is the largest weighted
+    mean variance of a map. The weights of each map are divided by their sum."""
 
     variance_limits: dict[Text, Exact] | None = None
-    """Every table to a variance: the largest variance of any answer over that of its table."""
+    """Every table with a variance. The loss is the largest ratio of the variance of an answer to
+    the variance given for its table."""
 
     @model_validator(mode="after")
     def _one_of(self) -> ConvexLossConfig:
@@ -35,38 +36,39 @@ class ConvexLossConfig(Model):
 
 
 class WorkloadConfig(Model):
-    """What should be accurate at a geolevel; the planner chooses what is measured."""
+    """Tables that should be accurate at a geolevel; the planner chooses the measured queries."""
 
     method: Method = Method.AUTO
-    """residual_planner: plain counts; residual_planner_plus, orp: any base; hdmm: Kronecker
-    products; auto: the best of all within reach. Under pure hdmm alone, which auto is there."""
+    """residual_planner: plain counts. residual_planner_plus, orp: any base. hdmm: Kronecker
+    products. auto: the best feasible method. Under pure, only hdmm is possible, and auto means
+    hdmm."""
 
     loss: LossKind | ConvexLossConfig = LossKind.SUM_OF_VARIANCES
-    """sum_of_variances: of all answers, weighted by table; largest_variance: of any answer; or a
+    """sum_of_variances: of all answers, weighted by table. largest_variance: of any answer. Or a
     convex loss with a parameter."""
 
     tables: dict[Text, Exact]
-    """Tables ("total", "detailed" or attributes joined by "*") to the weight of the mean variance
-    of their answers. Together they must have full column rank, as detailed has."""
+    """Tables ("total", "detailed" or attributes joined by "*"), each with the weight of the mean
+    variance of its answers. Together they must have full column rank, as detailed has."""
 
     bases: dict[Text, list[Text | list[Whole]]] = Field(default={})
-    """Attribute to what its tables ask of it, stacked: identity, prefix, ranges, recodes of it, or
-    rows of integers with one per level, of at most 1024 in size. Together they must determine the
-    total. Default: identity."""
+    """For each attribute, the queries on its levels that its tables request, stacked: identity,
+    prefix, ranges, recodes of it, or rows of integers with one entry per level, each at most 1024
+    in size. Together they must determine the total. Default: identity."""
 
 
 class LevelAllocation(Model):
-    """Share of one geolevel, and of its queries or the workload they are planned for."""
+    """Share of one geolevel, with its queries or the workload for which queries are planned."""
 
     share: Exact
     """Exact share of the budget, such as "1440/4099"."""
 
     queries: dict[Text, Exact] | None = None
-    """Query ("total", "detailed" or names joined by "*") to its exact share of the geolevel; shares
-    sum to 1. Give this or `workload`."""
+    """Queries ("total", "detailed" or names joined by "*"), each with its exact share of the
+    geolevel; the shares sum to 1. Give this or `workload`."""
 
     workload: WorkloadConfig | None = None
-    """Measure what is best for these tables. Give this or `queries`."""
+    """Plan the best queries for these tables. Give this or `queries`."""
 
     @model_validator(mode="after")
     def _one_of(self) -> LevelAllocation:
@@ -76,15 +78,15 @@ class LevelAllocation(Model):
 
 
 class StrataAllocation(Model):
-    """Queries and shares of groups that are measured apart from one another."""
+    """Queries and shares of strata, which are measured separately."""
 
     query: Text
-    """Query of attributes and recodes, such as "race_group": the records of each of its answers are
-    a stratum."""
+    """Query of attributes and recodes, such as "race_group"; the records of each answer are a
+    stratum."""
 
     levels: dict[Text, dict[Text, LevelAllocation]]
-    """Label of each answer ("f / white" of two attributes) to geolevels, from the root down without
-    a gap, with shares and queries that count its records alone."""
+    """For each answer, by its label ("f / white" with two attributes), its geolevels from the root
+    down without a gap. Their queries count only records of the stratum."""
 
 
 class AllocationFile(Model):
@@ -97,7 +99,7 @@ class AllocationFile(Model):
     """Name of the allocation."""
 
     source: Text | None = None
-    """Where the numbers come from."""
+    """Source of the shares."""
 
     mechanism: Text | None = Field(
         default=None,
@@ -107,9 +109,9 @@ class AllocationFile(Model):
         + ".",
     )
     levels: dict[Text, LevelAllocation]
-    """Geolevel to its share and queries; level shares sum to 1, with `strata` together with those
-    of each stratum."""
+    """Share and queries of each geolevel; the shares sum to 1. With `strata`, they sum to 1
+    together with the shares of any one stratum."""
 
     strata: StrataAllocation | None = None
-    """What is measured of disjoint groups of records, beside `levels`. Their shares do not add up:
-    each record is in one."""
+    """Queries of disjoint strata, in addition to `levels`. Shares of different strata do not add
+    up, since each record is in one stratum."""

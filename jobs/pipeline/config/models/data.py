@@ -38,7 +38,7 @@ _PL94_AXES: Mapping[str, Mapping[str, int]] = {
 
 
 class InputFormat(Model):
-    """How an input of one format is stated, and what can be checked of that without its files."""
+    """Settings of an input in one format, with the checks that need no file."""
 
     endings: ClassVar[Sequence[str]] = tuple(FILE_KINDS)  # of names of files; none for any
 
@@ -47,23 +47,23 @@ class InputFormat(Model):
 
     @property
     def geocodes(self) -> GeocodeColumns:
-        """Column of the leaf geocodes, or several that make them."""
+        """Return the column of the leaf geocodes, or the columns that are joined to geocodes."""
         columns: GeocodeColumns = getattr(self, "geocode", "geocode")
         return columns
 
     def check(self, schema: Schema) -> None:
-        """Check all that is stated against the schema.
+        """Check all settings of the input against the schema.
 
         Raises:
-          ConfigError, SchemaError: Attributes, levels or a product do not fit; names all that are
-            wrong.
+          ConfigError, SchemaError: Attributes, levels or a product do not fit the schema; the
+            message names all mistakes.
         """
 
     def check_path(self) -> None:
-        """Check that the name of the input tells a file type that can be read, or is a folder's.
+        """Check that the name of the input is that of a folder, or ends in a known file type.
 
         Raises:
-          InputError: It does not.
+          InputError: The name ends in another file type.
         """
         if self.endings:
             check_suffix(self.path, self.endings)
@@ -72,7 +72,7 @@ class InputFormat(Model):
         """Check that several columns make a whole geocode of the last geolevel.
 
         Raises:
-          ConfigError: Their digits do not add up to those of the geolevel.
+          ConfigError: The digits of the columns do not sum to the length of the geocode.
         """
         got = digits_of(self.geocodes)
         if got is not None and got != digits:
@@ -85,10 +85,10 @@ class InputFormat(Model):
 
 
 class RecordColumn(Model):
-    """How one attribute is read from person records."""
+    """Column of person records with one attribute, and its codes."""
 
     column: Text
-    """Column of the file."""
+    """Name of the column in the file."""
 
     codes: dict[Text, Text] | None = None
     """Legal value in the file to level label. Default: the labels themselves."""
@@ -106,7 +106,7 @@ class RecordsData(InputFormat):
     geocode: GeocodeColumns = "geocode"
 
     columns: dict[Text, RecordColumn | Text]
-    """Attribute to its column, or to {column, codes}."""
+    """For each attribute its column, or {column, codes}."""
 
     delimiter: Delimiter = ","
 
@@ -174,12 +174,12 @@ class BlockTableData(InputFormat):
     "v{votingage}h{hispanic}r{cenrace:02d}". Give this or `columns`."""
 
     columns: dict[Text, dict[Text, Text]] | None = None
-    """Column to {attribute: level}, all attributes named. Several columns may add to one cell. Give
-    this or `pattern`."""
+    """For each column {attribute: level}, with all attributes. Several columns can add to one cell.
+    Give this or `pattern`."""
 
     checks: dict[Text, dict[Text, Text]] = Field(default={})
-    """Column that must equal the sum of a group of cells: column to {attribute or recode: level};
-    an empty map means all cells."""
+    """Columns that must equal the sum of a group of cells: column to {attribute or recode: level}.
+    An empty map means all cells."""
 
     delimiter: Delimiter = ","
 
@@ -272,7 +272,7 @@ def _from_map(named: Mapping[str, Mapping[str, str]], schema: Schema) -> dict[st
 
 
 def _cells_in(schema: Schema, group: Mapping[str, str], where: str) -> BoolArray:
-    """bool[n]: the cells in a group given as {attribute or recode: level}."""
+    """Return bool[n], the cells in a group given as {attribute or recode: level}."""
     return cells_in(schema, {name: [level] for name, level in group.items()}, where)
 
 
@@ -291,10 +291,10 @@ class Pl94Data(InputFormat):
     units from H1."""
 
     def check(self, schema: Schema) -> None:
-        """Check that the schema is that of the product.
+        """Check that the schema has the attributes of the product.
 
         Raises:
-          ConfigError: It has other attributes.
+          ConfigError: The schema has other attributes.
         """
         got = {attribute.name: attribute.size for attribute in schema.attributes}
         want = _PL94_AXES[self.product]
@@ -316,7 +316,7 @@ class HistogramsData(InputFormat):
 
 
 class NmfData(InputFormat):
-    """Noisy measurement files of the Census Bureau: noisy answers that were made elsewhere."""
+    """Noisy measurement files of the Census Bureau: imported noisy answers."""
 
     endings: ClassVar[Sequence[str]] = ()
 
@@ -326,12 +326,12 @@ class NmfData(InputFormat):
     that names it."""
 
     chains: Literal["first", "last"] = "last"
-    """With whose queries and shares a chain of only children was measured: those of its first
-    geolevel, as runs of this system do, or of its last, as the Bureau's do."""
+    """End of a chain of only children whose queries and shares were measured: the first geolevel,
+    as in runs of this system, or the last, as in those of the Bureau."""
 
 
 class WithheldData(Model):
-    """No input: in the configuration of a release, whose data stay where they are."""
+    """No input: used in the configuration of a release, which does not contain the data."""
 
     input_format: Literal["withheld"]
 

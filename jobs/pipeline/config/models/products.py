@@ -1,4 +1,4 @@
-"""Models of what a run file says of a product."""
+"""Models of the sections of a product in a run file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BudgetConfig(Model):
 
 
 class ProductPrivacyConfig(BudgetConfig):
-    """The budget of a product and its split."""
+    """The budget of a product and its split over queries."""
 
     later = ("epsilon_from", "root_support_passes")
 
@@ -79,7 +79,7 @@ class ProductPrivacyConfig(BudgetConfig):
         """Return the path of the allocation file.
 
         Raises:
-          ConfigError: None is named.
+          ConfigError: The product names no allocation file.
         """
         if self.allocation is None:
             raise ConfigError("privacy.allocation", "is required")
@@ -93,23 +93,23 @@ class ProductPrivacyConfig(BudgetConfig):
 
 
 class HousingUnitsConfig(Model):
-    """Totals of geounits expected by their housing units and the persons of their parent."""
+    """Housing-unit covariate: predicts totals from housing units and the persons of the parent."""
 
     geolevels: list[Text]
-    """Where totals are expected, such as block; not the root."""
+    """Geolevels at which totals are predicted, such as block; not the root."""
 
     expect: Literal["totals", "composition"] = "totals"
-    """totals: of geounits alone. composition: of their cells too, by those of the parent; less
-    error in cells, and groups lose more where they are concentrated."""
+    """totals: only totals of geounits are predicted. composition: also their cells, from the cells
+    of the parent. Errors of cells are smaller, but concentrated groups lose more."""
 
     variance_factor: float = Field(default=2.0, ge=0.1, le=1000.0)
-    """Factor of the variance of totals around what is expected, which is learned from noisy
-    answers, and of twice that of composition. 1 has the least error; 2 costs a twentieth of it, and
-    large and small households are shrunk toward the mean a quarter to a half less."""
+    """Factor of the variance of totals around the predicted totals, which is learned from noisy
+    answers; composition uses twice this factor. 1 has the least error; 2 costs a twentieth of it,
+    and large and small households are shrunk toward the mean a quarter to a half less."""
 
     only_if_better: bool = True
-    """Whether they are used only at geolevels where the error that is estimated from noisy answers
-    alone is less with them than without."""
+    """Whether the covariate is used only at geolevels where it lowers the error that is estimated
+    from noisy answers alone."""
 
 
 _FAILSAFES = {"exact": True, "none": False}  # as files that could only say whether there is one
@@ -134,8 +134,9 @@ class SolveConfig(Model):
     the run."""
 
     fit_to: Literal["tree", "level"] = "tree"
-    """What a geounit's counts are fitted to. tree: the estimate from all measurements in it and
-    below it, of queries that are not on demand; level: from those of its own geolevel."""
+    """Estimates to which the counts of a geounit are fitted. tree: estimates from all noisy answers
+    in the geounit and below it, except on-demand queries. level: noisy answers of its own
+    geolevel."""
 
     empirical_bayes: list[Text] = Field(default=[])
     """Geolevels at which cells are fitted to their posterior means under a prior learned from the
@@ -144,50 +145,50 @@ class SolveConfig(Model):
     (docs/covariates.md)."""
 
     housing_units: HousingUnitsConfig | None = None
-    """Where totals are expected by housing units, which an invariant `living_quarters` counts: less
-    squared error, and totals shrunk toward the mean household of their parent. Estimates stay as
-    they are."""
+    """Predicts totals from housing units, which an invariant `living_quarters` counts. The squared
+    error is smaller, and totals are shrunk toward the mean household of their parent. Unbiased
+    estimates do not change."""
 
     l2_passes: dict[Text, list[list[Text]]] = Field(default={})
     """Least-squares passes by geolevel, each a list of measured queries whose answers are fixed for
     the passes after it; queries not named follow in a last pass. Default: one pass."""
 
     round_l2_passes: bool = False
-    """Whether the answers that a pass of `l2_passes` finds are rounded before they are fixed, as in
-    2020; then one query of each pass refines all others, those of passes before and all exact
-    ones."""
+    """Whether the answers of a pass of `l2_passes` are rounded before later passes keep them, as in
+    2020. One query of each pass must then refine all others, those of earlier passes and all exact
+    queries."""
 
     method: Literal["nnls", "sequential", "reweighted", "maxfit"] = "nnls"
     """nnls: nonnegative least squares. sequential: one query after the other, coarse first.
-    reweighted: answers that look like noise alone count less. maxfit: the least largest deviation,
-    for small nodes."""
+    reweighted: answers that look like noise alone get less weight. maxfit: the smallest possible
+    largest deviation, for small nodes."""
 
     least_squares: Literal["structured", "piqp", "gurobi"] = "structured"
     """Solver of the continuous stage."""
 
     integers: Literal["highs", "gurobi"] = "highs"
-    """Solver of integer stages that are no flow."""
+    """Solver of integer problems that are not network flows."""
 
     failsafe: Annotated[
         Literal["exact", "penalty", "none"],
         BeforeValidator(_failsafe),
         PlainSerializer(lambda name: _FAILSAFES.get(name, name)),
     ] = "exact"
-    """What happens where no children keep their constraints and add up to their parent. exact: the
-    parent moves to the nearest counts that children add up to. penalty: to the sum of the children
-    that fit their noisy answers best with a penalty on what the parent moves, as in the 2020
-    system. Either is reported, and carried up to all geounits above. none: the run stops. Older
-    files say true for exact and false for none."""
+    """Action if no children keep their constraints and sum to their parent. exact: the parent moves
+    to the nearest counts to which children can sum. penalty: the parent moves to the sum of the
+    children that fit their noisy answers best, with a penalty on moved persons, as in the 2020
+    system. Both are reported, and added to all geounits above. none: the run stops. Older files
+    write true for exact and false for none."""
 
 
 class GeolevelTableConfig(Model):
-    """A table of some geolevels."""
+    """A table at some geolevels only."""
 
     query: Text
     """The query, such as `sex * age`."""
 
     geolevels: list[Text] = Field(min_length=1)
-    """Where it is written, such as `[county, tract]`. Estimates of it are made at every
+    """Geolevels of the table, such as `[county, tract]`. Estimates of the query are made at every
     geolevel."""
 
 
@@ -206,21 +207,21 @@ class JoinedConfig(Model):
     """Formats of the file."""
 
     householder_first: dict[Text, list[Text]] = Field(default={})
-    """Levels of attributes or recodes of records that come first, such as `{votingage:
-    [18_and_over]}`: others are alone in a unit only where there are too few of them. Default:
-    nobody comes first."""
+    """Levels of attributes or recodes whose records are assigned first, such as `{votingage:
+    [18_and_over]}`. Other records are alone in a unit only if there are too few of these. Default:
+    no record comes first."""
 
     match_on: list[Text] = Field(default=[])
-    """Attributes or recodes that units have in common, such as `[ethnicity_race]`: records come to
-    a householder of the same level, as far as there are any; where the product of the units has an
-    attribute or recode of this name and these levels, householders come to a unit of theirs."""
+    """Attributes or recodes that records of a unit should share, such as `[ethnicity_race]`.
+    Records join a householder of the same level while there are any. If the product of the units
+    has this attribute or recode with these levels, householders get units of their level."""
 
     seed: Whole = Field(default=0, ge=0, lt=2**63)
-    """Public number that, with the geocode, draws who lives with whom beyond that."""
+    """Public number that, with the geocode, decides the random part of the assignment."""
 
 
 class ProductOutputConfig(Model):
-    """What is written of a product."""
+    """Microdata and tables that are written of a product."""
 
     later = ("table_formats", "joined")
 
@@ -228,20 +229,21 @@ class ProductOutputConfig(Model):
     """Formats of the microdata, one row per record."""
 
     tables: list[AnyTable] | None = None
-    """Tables, each a query for all geolevels, or a query with `geolevels`; may also use functions
-    such as prefix(age). Default: total and every attribute alone; at the last geolevel only total,
-    of the others estimates."""
+    """Tables, each a query for all geolevels, or a query with `geolevels`. Functions such as
+    prefix(age) are allowed. Default: total and every single attribute; at the last geolevel only
+    the total, with estimates of the others."""
 
     table_formats: list[TableFormat] = Field(default=_TABLE_FORMATS)
-    """Formats of the files of tables. xlsx is for spreadsheets: they spoil CSV."""
+    """Formats of the files of tables. xlsx is for spreadsheet programs, which can change values of
+    CSV files."""
 
     h1: Text | None = None
     """Attribute or recode with the levels `occupied` and `vacant`, of which table H1 is written:
     all, occupied and vacant housing units."""
 
     joined: JoinedConfig | None = None
-    """Microdata of this product with the units of the product that `cross_product_constraints` tie
-    it to, which comes before. Default: none."""
+    """Microdata of this product with the unit of each record. The units are an earlier product,
+    connected by `cross_product_constraints`. Default: none."""
 
 
 class AreasFile(Model):
@@ -261,28 +263,28 @@ class AreasFile(Model):
 
 
 class EvaluateConfig(Model):
-    """For whom a release is compared with the truth. Nothing here changes a release's counts."""
+    """Groups for which a release is compared with the truth; released counts do not change."""
 
     groups: list[Text] | None = None
     """Queries; each of their answers is a group of records. Every record counts in one of them.
     Default: every attribute alone."""
 
     areas: dict[Text, AreasFile] = Field(default={})
-    """Geolevel to a public table of the types of its geounits; each type is a group, there and at
-    all finer geolevels."""
+    """For each geolevel, a public table of the types of its geounits. Each type is a group, at this
+    and all finer geolevels."""
 
     tables: list[Text] | None = None
-    """Queries whose errors are added up in every group, each counting every record once. The
-    group's total is always among them. Default: those of output.tables that count every record
-    once."""
+    """Queries whose errors are added up in every group; each must count every record once. The
+    total of the group is always included. Default: the queries of output.tables that count every
+    record once."""
 
     floor: Whole = Field(default=10, ge=1)
-    """Relative errors are stated of groups of at least so many records: of a smaller group than 10,
-    one record is more than a tenth."""
+    """Relative errors are stated for groups of at least this number of records. In a group of fewer
+    than 10, one record is more than a tenth."""
 
 
 class ProductConfig(Model):
-    """A product of a run: what is measured of one kind of records, and what is made of it."""
+    """A product of a run: its records, measurements and outputs."""
 
     schema_: LocalPath = Field(alias="schema")
     """Schema file."""
@@ -291,26 +293,26 @@ class ProductConfig(Model):
     """Confidential input."""
 
     privacy: ProductPrivacyConfig
-    """Budget and its split."""
+    """Budget of the product and its split."""
 
     invariants: list[AnyInvariant] = Field(default=[])
-    """What is published exactly."""
+    """Values published exactly, and other constraints of the counts."""
 
     solve: SolveConfig = Field(default_factory=SolveConfig)
     """Solver settings."""
 
     output: ProductOutputConfig = Field(default_factory=ProductOutputConfig)
-    """What is written of it."""
+    """Microdata and tables to write."""
 
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
-    """For whom it is compared with the truth."""
+    """Groups for which the product is compared with the truth."""
 
     @property
     def input(self) -> DataConfig:
         """Return the confidential input.
 
         Raises:
-          ConfigError: This is the configuration of a release, which has none.
+          ConfigError: The configuration is that of a release, which has no confidential input.
         """
         if isinstance(self.data, WithheldData):
             raise ConfigError(

@@ -56,15 +56,15 @@ class GeounitsFile(Model):
 
     geocode: GeocodeColumns = "geocode"
     names: dict[Text, Text] = Field(default={})
-    """Columns with names of geounits, by geolevel, such as `{county: county_name}`; tables show
-    them. All leaves of a geounit have the same."""
+    """Columns with names of geounits, by geolevel, such as `{county: county_name}`. Tables show the
+    names. All leaves of a geounit must have the same name."""
 
     delimiter: Delimiter = ","
     leading_zeros: LeadingZeros = "kept"
 
 
 class EntitiesFile(Model):
-    """Public table of what every leaf geounit lies in."""
+    """Public table of the entities that contain each leaf geounit."""
 
     path: StoredPath
     """CSV or Parquet file with one row per leaf geounit."""
@@ -75,18 +75,19 @@ class EntitiesFile(Model):
 
 
 class SplitConfig(Model):
-    """Which geounits are split in two, and by what."""
+    """Geounits that are split in two, and the column that marks one part."""
 
     geolevel: Text
-    """Geolevel whose geounits, and all below, have a marked and an unmarked part."""
+    """Geolevel whose geounits, and all geounits below, are split into a marked and an unmarked
+    part."""
 
     by: Text
-    """Column of which a leaf is marked that has a text, such as the code of a tribal area; no text
-    and null are unmarked."""
+    """Column that marks leaves, such as the code of a tribal area. A leaf with a text is marked; a
+    leaf with an empty text or null is not."""
 
     codes: list[Text] = Field(default=[])
-    """Texts that mark a leaf, or ranges of them such as "0001..4989", ends included, of texts of
-    one length. Default: every text."""
+    """Texts that mark a leaf, or ranges of texts of equal length such as "0001..4989", ends
+    included. Default: every text."""
 
     @field_validator("codes")
     @classmethod
@@ -104,24 +105,26 @@ class SpineConfig(Model):
     """Another spine to measure and solve on: geocodes of data, microdata and tables stay."""
 
     split: SplitConfig | None = None
-    """Geounits in two parts, such as tribal areas and the rest of a state."""
+    """Split of geounits into two parts, such as tribal areas and the rest of a state."""
 
     regroup: Text | None = None
-    """Geolevel whose geounits are formed anew, of the geounits of the geolevel below, so that
-    entities come nearer."""
+    """Geolevel whose geounits are formed anew from the geounits of the geolevel below, so that
+    entities are sums of fewer geounits."""
 
     split_children: Text | None = None
-    """Geolevel whose children are gathered into groups, likewise."""
+    """Geolevel whose children are gathered into groups, so that entities are sums of fewer
+    geounits."""
 
     align_with: list[Text] = Field(default=[])
-    """Columns with entities that are to come nearer to the spine, such as places, one kind each; no
-    text and null are no entity."""
+    """Columns of entities, such as places, that should be sums of few geounits of the spine. One
+    kind of entity per column; an empty text or null is no entity."""
 
     fan_out_cutoff: Whole = FAN_OUT_CUTOFF
-    """Of n geounits groups are made of at most the root of n, rounded up, and this."""
+    """A group of a geounit with n items has at most the rounded-up square root of n, plus this
+    number, of them."""
 
     entities: EntitiesFile | None = None
-    """File with these columns. Default: `geounits`."""
+    """File with the columns of `align_with` and `split`. Default: `geounits`."""
 
     @model_validator(mode="after")
     def _whole(self) -> SpineConfig:
@@ -137,7 +140,7 @@ class SpineConfig(Model):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that are read, each once."""
+        """Return the columns of the file of entities that the design reads, each once."""
         by = () if self.split is None else (self.split.by,)
         return tuple(dict.fromkeys((*self.align_with, *by)))
 
@@ -187,19 +190,19 @@ class GeographyConfig(Model):
 
     @property
     def source(self) -> Literal["public list", "data"]:
-        """Where the list of geounits comes from, as manifests call it."""
+        """Return the source of the list of geounits, in the words of manifests."""
         return "data" if self.geounits is None else "public list"
 
 
 class Randomness(Model):
-    """Where noise comes from."""
+    """Source of the noise."""
 
     source: Literal["operating_system", "seeded_not_for_release"] = "operating_system"
     """operating_system: AES-256 under keys made of one from the operating system.
     seeded_not_for_release: reproducible noise for tests; marks every output."""
 
     seed: Whole | None = None
-    """Only with seeded_not_for_release."""
+    """Public seed; required with seeded_not_for_release, else not allowed."""
 
     @model_validator(mode="after")
     def _seed(self) -> Randomness:
@@ -209,7 +212,7 @@ class Randomness(Model):
 
 
 class PrivacyConfig(Model):
-    """What protection means, for all products of the run, and who keeps the account."""
+    """Privacy definition, noise source and account for all products of the run."""
 
     definition: Definition = Field(
         default=Definition.ZCDP,
@@ -218,13 +221,13 @@ class PrivacyConfig(Model):
         f"noise is {chargeable(Definition.PURE)[0].title}. The allocation may name other noise.",
     )
     delta: Exact = Field(default=Fraction(1, 10**10), gt=0, lt=1)
-    """Where (epsilon, delta) is stated."""
+    """The delta at which (epsilon, delta) is stated."""
 
     neighbors: Neighbors = Neighbors.BOUNDED
     """bounded: change one record; unbounded: add or remove one."""
 
     randomness: Randomness = Randomness()
-    """Where noise comes from."""
+    """Source of the noise."""
 
     budget_id: Text = "1"
     """Name of the budget granted to the products. One run may spend it; another run on the same
@@ -238,24 +241,24 @@ class PrivacyConfig(Model):
 
 
 class OutputConfig(Model):
-    """Where everything is written."""
+    """Folders to which a run writes."""
 
     directory: StoredPath
     """Folder of the run; created if absent."""
 
     confidential: StoredPath | None = None
-    """Folder of what must not be published: the truth while it is worked on, and how far the
-    release is from it. Such as another bucket, with other rights. Default: `confidential` in the
-    folder of the run."""
+    """Folder of files that must not be published: true histograms, and the errors of the release.
+    For example another bucket with other access rights. Default: `confidential` in the folder of
+    the run."""
 
     @property
     def roots(self) -> Roots:
-        """Where everything of the run lies."""
+        """Return the run folder and the confidential folder of the run."""
         return Roots.of(self.directory, self.confidential)
 
 
 class RuntimeConfig(Model):
-    """Where a run works, and how fast: nothing here changes the distribution of any output."""
+    """Machines and parallelism of a run; no setting changes the distribution of any output."""
 
     master: Annotated[Text | None, AfterValidator(refuse_bad_remote)] = None
     """Spark master, such as "local[4,4]" or "spark://host:7077", or a Spark Connect server, such as
@@ -263,7 +266,8 @@ class RuntimeConfig(Model):
     the server of the environment variable SPARK_REMOTE, else all local cores."""
 
     batches_per_slot: Whole = Field(default=4, ge=1, le=10_000)
-    """Tasks per parallel slot in each step; fewer where there is little work, more where much."""
+    """Number of tasks per parallel slot in each step. Steps with little work have fewer tasks,
+    steps with much work more."""
 
     driver_memory: Text = "2g"
     """Heap of the Spark driver; not read by a Spark Connect server."""
@@ -272,9 +276,9 @@ class RuntimeConfig(Model):
     """Further Spark properties; no secrets, and none that open a session."""
 
     allow_open_cluster: bool = False
-    """Whether to work in a Spark session without authentication or encryption. Whoever reaches its
-    ports or network can then read the confidential data, or act as the user of the run. Manifest
-    and public report say so."""
+    """Whether the run may use a Spark session without authentication or encryption. Anyone who
+    reaches its ports or network can then read the confidential data, or act as the user of the run.
+    Manifest and public report state it."""
 
     @model_validator(mode="after")
     def _closed(self) -> RuntimeConfig:
@@ -290,32 +294,32 @@ class RuntimeConfig(Model):
         if off:
             raise ValueError(
                 f"spark.{off[0]}: turned off, which opens the session to others on its machines "
-                "or network; leave it out, or accept the risk by `allow_open_cluster: true`, which "
+                "or network; remove it, or accept the risk by `allow_open_cluster: true`, which "
                 "the release then states"
             )
         return self
 
 
 class AboutConfig(Model):
-    """What the README of the release says beside what follows from the run; nothing hangs on it."""
+    """Texts for the README of the release; they have no other effect."""
 
     title: Text | None = None
     """Title of the release. Default: the name of the run."""
 
     publisher: Text | None = None
-    """Who publishes it."""
+    """Name of the office that publishes the release."""
 
     description: Text | None = None
-    """What it is of, in a sentence."""
+    """Content of the release, in a sentence."""
 
     licence: Text | None = None
-    """Under which terms it may be used. Default: the README says none."""
+    """Terms under which the release may be used. Default: the README states none."""
 
     citation: Text | None = None
-    """How to cite it. Default: publisher, title, year, software and configuration."""
+    """How to cite the release. Default: publisher, title, year, software and configuration."""
 
     contact: Text | None = None
-    """Where to ask."""
+    """Address for questions about the release."""
 
 
 class SideConfig(Model):
@@ -325,28 +329,28 @@ class SideConfig(Model):
     """Name of the product."""
 
     row: list[RowPart] = Field(min_length=1)
-    """The sum; cells in several parts count in each. Of the product that comes later in the run
-    file every record counts once or not at all."""
+    """The weighted sum. A cell in several parts counts in each part. On the side of the later
+    product, every record must count once or not at all."""
 
 
 class BetweenConfig(Model):
     """A constraint between two products, which holds in every geounit of a geolevel."""
 
     name: Text
-    """Its name in errors and in the manifest."""
+    """Name of the constraint in errors and in the manifest."""
 
     geolevel: Text
-    """Geolevel at which it holds, and so at all coarser ones; the same for all constraints of the
-    later product."""
+    """Geolevel at which the constraint holds; it then holds at all coarser geolevels. All
+    constraints of the later product must have the same geolevel."""
 
     left: SideConfig
-    """One product."""
+    """Left side: a sum of cells of one product."""
 
     relation: Literal["equals", "at_least", "at_most"]
-    """How the left side compares with the right one."""
+    """Relation of the left side to the right side."""
 
     right: SideConfig
-    """The other product."""
+    """Right side: a sum of cells of the other product."""
 
 
 class RunConfig(Model):
@@ -355,7 +359,7 @@ class RunConfig(Model):
     renames = Kind.CENSUS
 
     format: Literal[3]
-    """How this file is written: 3."""
+    """Version of the format of this file: 3."""
 
     name: Text
     """Name of the run, shown in reports."""
@@ -364,25 +368,26 @@ class RunConfig(Model):
     """Spine and leaf geounits."""
 
     privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
-    """What protection means, and the account."""
+    """Privacy definition, noise source and account."""
 
     products: dict[ProductName, ProductConfig] = Field(min_length=1)
-    """Name of each product, such as persons, to what it is, in the order of work. Each lies in a
-    folder of its name, in `products` of the release."""
+    """Products by name, such as persons, in the order of work. The release has a folder for each
+    product, in `products`."""
 
     cross_product_constraints: list[BetweenConfig] = Field(default=[])
-    """What products must agree on, by definition of their records."""
+    """Constraints that hold between records of two products by definition, such as persons in
+    households."""
 
     output: OutputConfig
-    """Where everything is written."""
+    """Folders to which the run writes."""
 
     about: AboutConfig = Field(default_factory=AboutConfig)
     """Title, publisher, licence: for the README."""
 
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
-    """Where it works; speed only."""
+    """Machines and parallelism; affects speed only."""
 
 
 def model_fields(model: type[BaseModel]) -> dict[str, Any]:
-    """Fields of a model by the key used in YAML."""
+    """Return the fields of a model by their keys in YAML."""
     return {field.alias or name: field for name, field in model.model_fields.items()}

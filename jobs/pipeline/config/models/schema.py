@@ -15,7 +15,7 @@ _MOST_LEVELS = 3_000
 
 
 def _numbered(levels: list[str]) -> list[str]:
-    """Levels with ranges of whole numbers written out; they are not listed anywhere else."""
+    """Return levels with ranges of whole numbers written out."""
     out: list[str] = []
     for text in levels:
         first, dots, last = (part.strip() for part in text.partition(".."))
@@ -43,7 +43,7 @@ class AttributeFile(Model):
 
 
 class RecodeFile(Model):
-    """One recode of a schema file."""
+    """One recode of a schema file: a grouping of the levels of an attribute."""
 
     name: Text
     """Name used in queries."""
@@ -52,8 +52,8 @@ class RecodeFile(Model):
     """Attribute whose levels are grouped."""
 
     groups: dict[Text, Levels]
-    """Group label to the levels in it, or to ranges of consecutive ones such as 0..17; every level
-    in exactly one group."""
+    """For each group label the levels in the group, or ranges of consecutive levels such as 0..17.
+    Every level must be in exactly one group."""
 
 
 class SchemaFile(Model):
@@ -63,7 +63,7 @@ class SchemaFile(Model):
     """Name of the schema."""
 
     attributes: list[AttributeFile]
-    """Axes in order; the last varies fastest."""
+    """Attributes in order; in the numbering of cells the last one varies fastest."""
 
     recodes: list[RecodeFile] = Field(default=[])
-    """Groupings of levels."""
+    """Groupings of the levels of an attribute."""

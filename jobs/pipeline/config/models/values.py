@@ -36,7 +36,7 @@ def _exact(value: object) -> Fraction:
 
 
 def _text(value: object) -> object:
-    """YAML reads an unquoted 12 or yes as a number or a bool; codes are always text."""
+    """Return a code as text; YAML reads an unquoted 12 as an integer, and yes as a bool."""
     if isinstance(value, bool | float):
         raise ValueError(f"must be text; put quotes around it; got {value!r}")
     if isinstance(value, str):
@@ -48,12 +48,12 @@ def _text(value: object) -> object:
 
 
 def _listed(value: object) -> object:
-    """Turn a single range, such as 0..14, into a list of it."""
+    """Return a single range, such as 0..14, as a list with one entry; keep other values."""
     return [value] if isinstance(value, str) and ".." in value else value
 
 
 def _whole(value: object) -> object:
-    """YAML reads yes as a bool, which Python counts as 1."""
+    """Return a whole number; refuse booleans, since YAML reads yes as one and Python as 1."""
     if isinstance(value, bool | float):
         raise ValueError(f"must be a whole number; got {value!r}")
     return value
@@ -125,9 +125,9 @@ class Model(BaseModel):
     """A part of a configuration file: frozen, and without unknown keys.
 
     Attributes:
-      later: Keys that earlier versions did not have. At their defaults they are left out of what is
-        written, so the digests of older run folders stay as they are.
-      renames: Of a whole file, some of whose keys had other names: the kind of file it is.
+      later: Keys that earlier versions did not have. They are not written while they have their
+        defaults, so the digests of older run folders stay unchanged.
+      renames: Kind of the file, for models of whole files whose keys were renamed; else None.
     """
 
     later: ClassVar[tuple[str, ...]] = ()
@@ -140,7 +140,7 @@ class Model(BaseModel):
 
     @model_serializer(mode="wrap")
     def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write the keys, but for later ones at their defaults."""
+        """Return the keys to write: all except keys of `later` at their defaults."""
         document: dict[str, Any] = handler(self)
         for key in self.later:
             if getattr(self, key) == type(self).model_fields[key].default:
@@ -155,7 +155,7 @@ class GeocodePart(Model):
     """Column of the file."""
 
     digits: Whole = Field(ge=1, le=100)
-    """How many characters of the geocode it holds."""
+    """Number of characters of the geocode that the column holds."""
 
     @model_validator(mode="before")
     @classmethod
@@ -182,5 +182,5 @@ def names_of(geocode: GeocodeColumns) -> tuple[str, ...]:
 
 
 def digits_of(geocode: GeocodeColumns) -> int | None:
-    """Length of a geocode that several columns make; None of one column, which does not say."""
+    """Return the stated length of a geocode of several columns; None for a single column."""
     return None if isinstance(geocode, str) else sum(part.digits for part in geocode)

@@ -46,7 +46,7 @@ class HdfsFiles(Store):
             self._client = Client(root, _PATIENCE)
 
     def create(self, name: str, data: bytes, *, mode: int = OWNER_ONLY) -> bool:
-        """Implement `Store.create`: a draft is renamed, which fails where there is a file."""
+        """Implement `Store.create`: a draft is renamed, which fails if the file exists."""
         draft = self._draft(name, [data], mode)
         with _as_os_error(self._root):
             try:

@@ -95,7 +95,7 @@ class ObjectStoreFiles(Store):
             obstore.put(self._store, name, handle)
 
     def rename(self, name: str, other: str) -> None:
-        """Implement `Store.rename`: the store copies; what is too large goes through this disk."""
+        """Implement `Store.rename`: the store copies; large objects go through the local disk."""
         with _as_os_error(self._root):
             try:
                 size = obstore.head(self._store, name)["size"]
@@ -215,7 +215,7 @@ def _core(text: str) -> str:
 
 
 def _is_final(error: Exception) -> bool:
-    """Say whether trying again gives the same answer."""
+    """Return whether another try would get the same answer from the store."""
     status = r"status code: (4(?!08|09|12|25|29)\d\d|501)"
     return _meaning(error) is not None or re.search(status, str(error)) is not None
 

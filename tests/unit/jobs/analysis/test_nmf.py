@@ -189,7 +189,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing query": (edited(without_a_query), "lacks a query of a geounit"),
     "wrong shape": (
         edited(with_lists("query_shape", lambda shape: [*shape[:-1], 9])),
-        "has another shape",
+        "has another shape than in the schema",
     ),
     "wrong length": (
         edited(with_lists("value", lambda value: [*value, 1])),
@@ -213,7 +213,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a geolevel gone": (
         lambda nmf: shutil.rmtree(nmf / "State.parquet"),
-        "than other variances imply",
+        "than that implied by the other variances",
     ),
     "no files": (lambda nmf: shutil.rmtree(nmf / "Block.parquet" / "DPQuery"), "no Parquet files"),
     "no Parquet": (

@@ -31,18 +31,18 @@ class FacilitiesConfig(CountedConfig):
     """Geolevel at which facilities are counted."""
 
     table: PublicTable | None = None
-    """Public table with a column per type; geounits that are not in it have no facilities. A type
-    left out is not counted: it may hold any number of persons. Give this or `exact`."""
+    """Public table with a column per type; geounits without a row have no facilities. A type
+    without column is not counted, and can hold any number of persons. Give this or `exact`."""
 
     exact: ExactAnswers | None = None
-    """Exact answers of another product that counts them, such as the units. Give this or
+    """Exact answers of another product that counts facilities, such as the units. Give this or
     `table`."""
 
     at_least: dict[Text, _Limit] = Field(default={})
-    """Type to the fewest persons of one facility; 1 if left out."""
+    """Smallest number of persons in one facility, by type. Default: 1."""
 
     at_most: dict[Text, _Limit] = Field(default={})
-    """Type to the most persons of one facility; 99999 if left out."""
+    """Largest number of persons in one facility, by type. Default: 99999."""
 
     def build(self, setting: Setting) -> list[Constraint]:
         """Build the constraint: which types are counted, and bounds on persons per facility.

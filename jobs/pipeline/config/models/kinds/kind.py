@@ -1,4 +1,4 @@
-"""What a kind of invariants says of itself in a run file, and the public counts it may name.
+"""Base classes of invariants in a run file, and the public counts that they can name.
 
 A further kind is a model, in a module here, and a line in `registry`; what it means for counts is a
 subclass of `invariants.constraint.Constraint`. Nothing else asks which kind an invariant has.
@@ -32,7 +32,7 @@ class PublicTable(Model):
     """Column with the geocode."""
 
     columns: dict[Text, Text]
-    """What is counted, such as a type or an answer of a query, to its column."""
+    """For each counted type or answer of a query, its column."""
 
     delimiter: Delimiter = ","
 
@@ -40,24 +40,24 @@ class PublicTable(Model):
 
 
 class ReleasedCounts(Model):
-    """Counts that were released before, protected: the counts of this run are to add up to them."""
+    """Protected counts of an earlier release to which the counts of this run must sum."""
 
     path: StoredPath | None = None
     """Folder of a finished release of the same geounits. Give this or `table`."""
 
     product: Text | None = None
-    """Product of that release. Default: its last."""
+    """Product of the earlier release. Default: its last product."""
 
     query: Text | None = None
-    """Query on the schema of that release, such as detailed; its answers are those of the
-    invariant. Default: the query as it stands here."""
+    """Query on the schema of the earlier release, such as detailed; its answers fix the answers of
+    the invariant. Default: the query of the invariant."""
 
     answers: dict[Text, Text] | None = None
-    """Answer of the query here to the answer there. Default: those with the same labels, all of
-    them."""
+    """For each answer of the query here, the answer of the query in the release. Default: equal
+    labels; all labels must then match."""
 
     table: PublicTable | None = None
-    """Public table of such counts: a column per answer; geounits that are not in it have none. Give
+    """Public table with such counts, one column per answer. Geounits without a row have 0. Give
     this or `path`."""
 
     @model_validator(mode="after")
@@ -70,23 +70,24 @@ class ReleasedCounts(Model):
 
 
 class ExactAnswers(Model):
-    """What another product of the run publishes exactly."""
+    """Exact answers that another product of the run publishes."""
 
     product: Text
-    """Name of the product; it comes before this one."""
+    """Name of the other product, which must come earlier in the run file."""
 
     query: Text
-    """Its exact query; its levels are types of this product."""
+    """Exact query of the other product. Its answers are the types of this product."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What invariants are stated about.
+    """Schema, geolevels and other products to which invariants refer.
 
     Attributes:
       schema: Attributes and cells.
       spine: Geolevels, root first.
-      exact: Gives the exact query of a product, by the names of product, query and geolevel.
+      exact: Returns an exact query of another product, given the names of product, query and
+        geolevel.
     """
 
     schema: Schema
@@ -94,10 +95,10 @@ class Setting:
     exact: Callable[[str, str, str], Query]
 
     def down_to(self, geolevel: str) -> tuple[str, ...]:
-        """Geolevels from the root to one.
+        """Return the geolevels from the root to a geolevel, inclusive.
 
         Raises:
-          SchemaError: It is unknown.
+          SchemaError: The geolevel is unknown.
         """
         if geolevel not in self.spine:
             raise SchemaError("geolevel", "is unknown", got=geolevel, want=list(self.spine))
@@ -109,8 +110,8 @@ class KindConfig(Model):
 
     Attributes:
       key: The key that only this kind has.
-      limit: What it becomes.
-      is_rehearsed: Whether invented persons keep it.
+      limit: Class of the constraint that `build` makes.
+      is_rehearsed: Whether synthetic persons satisfy the invariant.
     """
 
     key: ClassVar[str]
@@ -123,12 +124,15 @@ class KindConfig(Model):
 
     @property
     def is_exact_query(self) -> bool:
-        """Return whether the invariant is an exact query, and not a limit."""
+        """Return whether the invariant fixes a query to its exact answers in the data of this run.
+
+        All other invariants are limits, even a query fixed to the counts of an earlier release.
+        """
         return False
 
     @property
     def stated_at(self) -> str:
-        """Its geolevel; empty if it holds at every one."""
+        """Return the geolevel of the invariant; empty if it holds at every geolevel."""
         return str(getattr(self, "geolevel", ""))
 
     @property
@@ -151,10 +155,11 @@ class KindConfig(Model):
 
     @abstractmethod
     def build(self, setting: Setting) -> list[Constraint]:
-        """Say what it means for counts.
+        """Build the constraints on counts that the invariant states.
 
         Raises:
-          SchemaError, ConfigError: It does not fit the schema, the spine or another product.
+          SchemaError, ConfigError: The invariant does not fit the schema, the spine or another
+            product.
         """
 
 
@@ -163,7 +168,7 @@ class CountedConfig(KindConfig):
 
     @property
     def is_rehearsed(self) -> bool:
-        """No: counts of places say nothing of invented persons."""
+        """Return False: synthetic persons are made without regard to public counts."""
         return False
 
     @model_validator(mode="after")
@@ -173,7 +178,7 @@ class CountedConfig(KindConfig):
         return self
 
     def labels(self, setting: Setting) -> list[str]:
-        """Return the labels of what is counted."""
+        """Return the labels of the counted types, or of the answers of the exact query."""
         if self.answers_of is not None:
             exact = self.answers_of
             return setting.exact(exact.product, exact.query, self.stated_at).labels()

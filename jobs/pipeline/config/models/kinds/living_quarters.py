@@ -14,21 +14,21 @@ from jobs.pipeline.config.models.values import Text
 
 
 class LivingQuartersConfig(CountedConfig):
-    """Housing units and facilities by kind; where there are none, nobody lives."""
+    """Housing units and facilities by kind; a geounit without them has no persons."""
 
     key: ClassVar[str] = "living_quarters"
     limit: ClassVar[type[Constraint]] = LivingQuarters
 
     living_quarters: list[Text]
-    """Kinds that are housing units, by which persons may be expected (`solve.housing_units`); all
-    other kinds are facilities. Empty if none are."""
+    """Kinds that are housing units, from which persons can be predicted (`solve.housing_units`).
+    All other kinds are facilities. Empty if no kind is housing units."""
 
     geolevel: Text
-    """Geolevel at which they are counted."""
+    """Geolevel at which housing units and facilities are counted."""
 
     table: PublicTable | None = None
-    """Public table with a column per kind; geounits that are not in it have none. It names every
-    kind in which somebody may live. Give this or `exact`."""
+    """Public table with a column per kind; geounits without a row have none. Every kind in which
+    people can live must have a column. Give this or `exact`."""
 
     exact: ExactAnswers | None = None
     """Exact answers of another product, such as the units; every answer of the query is a kind.

@@ -24,15 +24,15 @@ class InvariantConfig(KindConfig):
     """Query, such as "total"."""
 
     geolevel: Text
-    """Geolevel at which it is exact; then also exact at all coarser ones."""
+    """Geolevel at which the query is exact; it is then exact at all coarser geolevels."""
 
     table: PublicTable | None = None
-    """Published table the confidential data must agree with: a column per answer; geounits that are
-    not in it have none."""
+    """Published table with which the confidential data must agree, one column per answer. Geounits
+    without a row have 0."""
 
     released: ReleasedCounts | None = None
-    """Counts of an earlier release: the answers of the run are these, and not those of the
-    confidential data, which nothing is read of."""
+    """Counts of an earlier release, which replace the answers of the confidential data. The query
+    is not evaluated on the confidential data."""
 
     @model_validator(mode="after")
     def _one_source(self) -> InvariantConfig:

@@ -21,10 +21,10 @@ class RowPart(Model):
     """Cells that count in a linear row."""
 
     cells: dict[Text, Levels]
-    """Attribute or recode to levels, or to ranges of them; empty for all cells."""
+    """Attributes or recodes, each with levels or ranges of levels; empty for all cells."""
 
     coefficient: Whole = Field(default=1, ge=-(10**6), le=10**6)
-    """How often each of their persons counts."""
+    """Weight of each person in these cells."""
 
 
 class RowConfig(KindConfig):
@@ -34,19 +34,20 @@ class RowConfig(KindConfig):
     limit: ClassVar[type[Constraint]] = LinearRow
 
     row: list[RowPart]
-    """The sum; cells in several parts count in each."""
+    """The weighted sum. A cell in several parts counts in each part."""
 
     name: Text
-    """Its name in errors and in the manifest."""
+    """Name of the row in errors and in the manifest."""
 
     geolevel: Text
-    """Geolevel at which it holds; coarser ones add up what their geounits may hold."""
+    """Geolevel at which the row holds. At coarser geolevels, bounds are the sums of these."""
 
     at_least: Whole | None = Field(default=None, ge=-_LARGEST_LIMIT, le=_LARGEST_LIMIT)
-    """Fewest. Default: no limit."""
+    """Lower bound. Default: none."""
 
     at_most: Whole | None = Field(default=None, ge=-_LARGEST_LIMIT, le=_LARGEST_LIMIT)
-    """Most. Without any limit, the sum of the confidential data is published."""
+    """Upper bound. Default: none. Without both bounds, the sum in the confidential data is
+    published."""
 
     @property
     def is_rehearsed(self) -> bool:
@@ -70,5 +71,5 @@ class RowConfig(KindConfig):
 
 
 def coefficients_of(parts: list[RowPart], schema: Schema, where: str) -> IntArray:
-    """int64[n]: coefficient of each cell in a sum; errors as of `weighted_cells`."""
+    """Return int64[n], the coefficient of each cell; raises errors of `weighted_cells`."""
     return weighted_cells(schema, [(part.coefficient, part.cells) for part in parts], where)

@@ -12,14 +12,14 @@ from jobs.pipeline.config.models.values import Levels, Text
 
 
 class ZeroConfig(KindConfig):
-    """Structural zeros: persons who cannot be."""
+    """Structural zeros: combinations of levels that no person can have."""
 
     key: ClassVar[str] = "zero"
     limit: ClassVar[type[Constraint]] = StructuralZeros
 
     zero: dict[Text, Levels]
-    """Attribute or recode to levels, or to ranges of consecutive ones such as 0..14; nobody has one
-    of these levels in all of them."""
+    """Attributes or recodes, each with levels or ranges of levels such as 0..14. No person has one
+    of the listed levels in every one of them."""
 
     def build(self, setting: Setting) -> list[Constraint]:
         """Find the levels.

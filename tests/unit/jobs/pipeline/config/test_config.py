@@ -881,14 +881,14 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("run", "solve", "rounding_passes", value=[["total"]]),
         SchemaError,
         "run",
-        ["solve", "the last query must be detailed"],
+        ["solve", "the last query of the last pass must be detailed"],
     ),
     (
         "no rounding",
         put("run", "solve", "rounding_passes", value=[]),
         SchemaError,
         "run",
-        ["solve", "the last query must be detailed"],
+        ["solve", "the last query of the last pass must be detailed"],
     ),
     (
         "rounding query twice",
