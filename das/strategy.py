@@ -74,7 +74,7 @@ class LevelStrategy:
         total = sum((entry.share for entry in self.queries), Fraction(0))
         _require_whole(where, "the shares of its queries do not sum to 1", total)
         if len({entry.sensitivity_sq is None for entry in self.queries}) > 1:
-            raise BudgetError(where, "charges some queries jointly and others alone")
+            raise BudgetError(where, "charges some queries jointly and others separately")
 
     @cached_property
     def joint(self) -> JointSensitivity | None:

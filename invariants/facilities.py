@@ -178,8 +178,8 @@ def check_facilities(facilities: Facilities, invariants: Sequence[Invariant]) ->
             if finer and len(set(facilities.geolevels) & set(fine.geolevels)) < deep:
                 raise SchemaError(
                     f"invariant {fine.query.name}",
-                    f"must be exact as far down as {coarse.query.name}, because facilities "
-                    f"{name} are counted below",
+                    f"must be exact as far down as {coarse.query.name}, which is coarser, because "
+                    f"both are sums of the facilities {name}",
                     got=fine.geolevels[-1],
                     want=coarse.geolevels[-1],
                 )

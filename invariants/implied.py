@@ -78,9 +78,9 @@ class Selection:
     """Problem: minimise cost'b - gain'b + sum_Ri link_Ri b_R (1 - b_i) over binary b_i, b_R.
 
     Attributes:
-      cost: float64[t].
-      gain: float64[R], nonnegative.
-      link: float64[R, t], nonnegative.
+      cost: float64[t], cost of choosing each type.
+      gain: float64[R], nonnegative: gain of choosing each row.
+      link: float64[R, t], nonnegative: cost of choosing a row without a type.
     """
 
     cost: FloatArray

@@ -320,7 +320,7 @@ def _matched_order(codes: IntArray, keys: _Keys, matched: IntArray, groups: IntA
 
     Args:
       codes: int64[m], the class of each entry.
-      keys: uint64[m].
+      keys: uint64[m], the key of each entry.
       matched: int64[c], how many of each class are matched.
       groups: int64[c], the group of each class.
     """

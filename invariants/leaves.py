@@ -195,7 +195,7 @@ def limit_totals(table: LeavesTable, groups: IntArray, totals: IntArray) -> Leav
     Args:
       table: One box per geounit.
       groups: int64[t], group of each type, 0..e-1.
-      totals: int64[G, e].
+      totals: int64[G, e], the persons of each group in each geounit.
 
     Raises:
       InfeasibleError: A geounit has several rows. Totals that are exact further down have split

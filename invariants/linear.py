@@ -33,7 +33,7 @@ class LinearRow(Constraint):
 
     Attributes:
       name: Name of the row in the configuration.
-      coefficients: int64[n].
+      coefficients: int64[n], the weight of each cell of the schema.
       geolevels: Geolevels at which it is imposed, root first; stated at the last.
       least: Lower bound in each geounit of the last geolevel; None for no bound.
       most: Upper bound; None for no bound. Without both, the sum of the confidential data is

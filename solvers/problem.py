@@ -34,7 +34,7 @@ class LeastSquaresTerm:
     Attributes:
       groups: int64[k], the answer (0..m-1) in which each live cell counts; answers without live
         cells are left out, since no solution changes them.
-      answers: float64[C, m].
+      answers: float64[C, m], noisy answers of each child.
       weights: float64[C], inverse variance of the noise of each child; 0 if not measured there.
       query: The query over the whole schema, if known; `projected.Information` uses it.
     """
@@ -245,7 +245,7 @@ class Estimate:
     """Solution of the continuous stage.
 
     Attributes:
-      values: float64[C, k].
+      values: float64[C, k], counts of the live cells of each child.
       certificate: Its residuals.
       status: SOLVED if the residual is within the requested tolerance.
       iterations: Iterations of the fallback.

@@ -74,8 +74,8 @@ class Completion:
     Attributes:
       free: int64[f], indices of the free coordinates.
       rest: int64[k], indices of the determined coordinates, k the rank of A.
-      constant: int64[k].
-      slope: int64[k, f].
+      constant: int64[k], the constant of each determined coordinate.
+      slope: int64[k, f], the coefficients of the free coordinates in each determined one.
       denominator: Positive; where it does not divide, no integer table exists.
     """
 

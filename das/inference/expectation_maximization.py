@@ -37,7 +37,7 @@ class AnswerModel(Protocol):
         """Return the theta that maximizes sum weights[k, i] log pi(answers[k, i] | theta).
 
         Args:
-          answers: float64[n, N, m].
+          answers: float64[n, N, m], n draws of the m answers of each of N units.
           weights: float64[n, N], summing to 1 over n for each unit.
         """
 

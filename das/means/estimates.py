@@ -269,7 +269,7 @@ class MeanEstimates:
     A function of noisy sums and public numbers.
 
     Attributes:
-      means: float64[k].
+      means: float64[k], the estimated mean of each of k strata.
       noise_sd: float64[k], standard deviation of the noise of the last step.
       size_sd: float64[k], standard deviation of the last means from inexact sizes.
       low: float64[k], lower ends of intervals that contain the mean of the distribution of values
@@ -390,7 +390,7 @@ def shrink(means: FloatArray, variances: FloatArray) -> FloatArray:
     strata are few and noisy. It harms many well-measured strata without a common mean.
 
     Args:
-      means: float64[k].
+      means: float64[k], the estimated mean of each of k strata.
       variances: float64[k], positive: noise plus sampling.
 
     References:

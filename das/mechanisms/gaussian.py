@@ -169,7 +169,7 @@ class DiscreteGaussian(Mechanism):
 
     @property
     def continuous_variance(self) -> Fraction:
-        """Return the variance of `Gaussian`, sigma_sq."""
+        """Return sigma_sq, the variance of the continuous `Gaussian` with the same parameter."""
         return self.sigma_sq
 
     def variance(self) -> float:

@@ -47,7 +47,7 @@ class Classifier:
         """Return bool[n], whether the odds are above one; in integer arithmetic.
 
         Args:
-          codes: int64[n, d].
+          codes: int64[n, d], the level of each of d attributes of n records, numbered from 0.
         """
         scores = np.full(len(codes), self.intercept, np.int64)
         for i, effects in enumerate(self.effects):

@@ -253,7 +253,7 @@ class Query:
         """Return float64[G, k]: Q'Q x on some cells, without forming `gram`.
 
         Args:
-          cells: int64[k].
+          cells: int64[k], flat indexes of cells.
           x: float64[G, k], values of these cells; x is 0 in all others.
         """
         out = np.empty_like(x)
@@ -309,7 +309,7 @@ class Query:
 
         Args:
           answers: number[G, m], one row y per geounit.
-          cells: int64[k].
+          cells: int64[k], flat indexes of the cells for which Q'y is returned.
         """
         return self._adjoint(answers, *self._few(cells))
 

@@ -223,8 +223,8 @@ class Target:
     """Shares that a marginal is fitted to.
 
     Attributes:
-      shares: float64[n_i, ...].
-      weight: float64 that broadcasts with them, 1 / variance of each.
+      shares: float64[n_i, ...], the share of each combination of levels; one axis per attribute.
+      weight: float64 that broadcasts with `shares`: 1 / variance of each share.
     """
 
     shares: FloatArray

@@ -131,7 +131,7 @@ class NoisyAnswer:
       query: Query over the domain of its phase.
       mechanism: The noise.
       rho: Cost of the answer, exact.
-      answers: int64[m].
+      answers: int64[m], the noisy answers of the query.
     """
 
     query: Query

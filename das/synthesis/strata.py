@@ -388,8 +388,8 @@ def onto_simplex(values: FloatArray, total: float) -> FloatArray:
     """Find the nearest point with no negative entry and this sum; noise cut at 0 would add to it.
 
     Args:
-      values: float64[n].
-      total: Not negative.
+      values: float64[n], the point to be projected.
+      total: The sum of the result; not negative.
     """
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)

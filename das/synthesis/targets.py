@@ -81,7 +81,7 @@ def shrink_singular_values(noisy: FloatArray, deviation: float) -> FloatArray:
     """Estimate a matrix in white noise with least squared error, by its singular values.
 
     Args:
-      noisy: float64[m, n].
+      noisy: float64[m, n], the matrix plus the noise.
       deviation: Standard deviation of the noise of each entry.
     """
     if noisy.shape[0] > noisy.shape[1]:

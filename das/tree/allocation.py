@@ -204,7 +204,7 @@ def exact_strategy(
 
     Args:
       problem: The problem; its candidate queries are the columns of `shares`.
-      shares: float64[L, Q].
+      shares: float64[L, Q], the share of the budget of each candidate query at each geolevel.
       spine: Names of the geolevels, root first.
       mechanism: Name of the noise; None for the default of the privacy definition.
       groups: The strata of the problem, in order.

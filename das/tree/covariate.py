@@ -218,10 +218,12 @@ def fit_by_bins(
 
 
 def family_scales(children: Children, expected: Expected, learned: TotalVariance) -> FloatArray:
-    """Estimate k_g, float64[F]: the variance of each family relative to V.
+    """Estimate the scale k_g of each family, float64[F]: its variance relative to V.
 
-    k_g is the mean of ((t - mu)^2 - Var e) / V over the children, weighted by information. Five
-    more children of scale 1 shrink it toward 1.
+    A family g is a parent with its children; V is the fitted variance of a child's total. k_g is
+    the mean over the children of ((t - mu)^2 - Var e) / V, weighted by information. Here t is the
+    noisy total of a child, mu its expected total and Var e its noise variance. The mean includes
+    five further children of scale 1, which shrink it toward 1. It is clipped to [0.15, 8].
     """
     n, owners = len(children.parents), children.owners
     usual, is_used = learned.of(expected.totals), ~expected.flat

@@ -240,7 +240,7 @@ class SolvedSpine:
     factor: FloatArray | None = None
 
     def scaled(self, factor: FloatArray) -> SolvedSpine:
-        """Multiply every mean squared error by a factor, float64[T, L]."""
+        """Return a copy with `mean` multiplied by `factor`, float64[tables, geolevels]."""
         return replace(self, mean=self.mean * factor, factor=factor)
 
     def mean_covariances(self) -> tuple[FloatArray, ...]:
@@ -259,7 +259,7 @@ class SolvedSpine:
         """Return d(sum of weights * mean) / d(precision), float64[chains, Q], never positive.
 
         Args:
-          weights: float64[T, L].
+          weights: float64[T, L], the weight of each table at each geolevel.
         """
         model = self.model
         backward = _backward_geounit if self.information is Information.GEOUNIT else _backward_tree

@@ -102,7 +102,7 @@ def positive_intervals(
 
     Args:
       estimates: float64[G, m], unbiased; may be negative.
-      standard_errors: float64[G, m].
+      standard_errors: float64[G, m], the standard error of each estimate.
       factor: Half width of the central interval in standard errors, from `normal_factor` or
         `simultaneous_factor`.
 

@@ -88,10 +88,10 @@ def gather_evidence(
 
     Args:
       terms: The queries of the geolevel.
-      noisy: Per measured query, number[G, m].
-      exact: Per invariant, number[G, m].
+      noisy: Per measured query, number[G, m]: its noisy answers in each geounit.
+      exact: Per invariant, number[G, m]: its exact answers in each geounit.
       precisions: float64[K, Q], 1 / variance of the noise of one answer, by kind of geounit.
-      kind: int64[G].
+      kind: int64[G], row of `precisions` that applies to each geounit.
       add_up: Function that sums integers by group.
     """
     coordinates, n_geounits = terms.coordinates, len(kind)
@@ -295,7 +295,7 @@ def pass_up(
       terms: The queries of the geolevel.
       evidence: Evidence of the geounits that are not only children.
       below: Sums and precisions below all G geounits; None at the leaves.
-      is_only: bool[G].
+      is_only: bool[G], whether each geounit is the only child of its parent.
     """
     if below is None:  # only children at the last geolevel have no sum and no precision
         sizes, widths, n_only = terms.coordinates.sizes, terms.coordinates.widths, is_only.sum()
@@ -319,7 +319,7 @@ def pass_down(
       below: Sums below the U parents, from `sum_below`.
       parents: Estimates of the U parents from all answers.
       starts: int64[U], first row of every family.
-      is_only: bool[G].
+      is_only: bool[G], whether each child is the only child of its parent.
     """
     sizes = np.diff(np.append(starts, len(is_only)))
     family = np.repeat(np.arange(len(starts)), sizes)

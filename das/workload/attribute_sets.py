@@ -95,7 +95,7 @@ class AttributeSets:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Return the flat index of the first set of each order, then the number of sets."""
+        """Return the flat index of the first set of each order (set size), then the set count."""
         counts = [len(members) for members in self.by_order]
         return tuple(int(x) for x in np.cumsum([0, *counts]))
 

@@ -149,8 +149,9 @@ def solve_p_identity(
 ) -> AttributeStrategy:
     """Find a p-identity strategy [I; Theta] D, Theta >= 0, with columns of L1 norm 1.
 
-    L-BFGS starts from the inner nodes of trees over the levels and from the sum of all levels, or
-    from a given strategy only. Return the best result, or the identity if it is better.
+    L-BFGS runs once from each start: the inner nodes of several trees over the levels, and the sum
+    of all levels. If `start` has rows Theta, it is the only start. Return the best result, or the
+    identity if it is better.
 
     Args:
       attribute: The attribute, with Gram matrix G.
@@ -237,7 +238,7 @@ def _column_norm(products: Sequence[KroneckerStrategy], bits: int) -> int:
     if each < _LEAST_BITS:
         raise SchemaError(
             "strategy for pure differential privacy",
-            "has too many attributes with more rows than levels",
+            "has too many attributes with more strategy rows than levels",
             got=deepest,
             want=f"at most {bits // _LEAST_BITS}",
         )

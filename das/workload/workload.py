@@ -183,7 +183,11 @@ def _check_given(where: str, matrix: FloatArray, size: int) -> None:
             remedy="add a row of ones",
         )
     if rank < 2:
-        raise SchemaError(where, "tells no two levels apart", remedy="leave the attribute out")
+        raise SchemaError(
+            where,
+            "tells no two levels apart: all columns of its matrix are equal",
+            remedy="remove the attribute from `bases`; its levels are then counted one by one",
+        )
 
 
 def positions_of(attributes: Sequence[AttributeWorkload], names: Sequence[str]) -> list[int]:

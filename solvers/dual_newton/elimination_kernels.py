@@ -42,17 +42,17 @@ class Nodes(NamedTuple):
     Attributes:
       ptr: int64[P + 1, C + 1], start of the nodes of each child.
       place: int32[P + 1, n], cell, or group in the layer of the chain.
-      up: int32[P, n].
-      tau: float64[P, n].
-      alpha: float64[P, n].
-      phi: float64[P, n].
-      top: float64[base nodes].
-      groups: int32[r + Q + layers above the base, base nodes].
+      up: int32[P, n], the node above, in the next level.
+      tau: float64[P, n], variance below each node.
+      alpha: float64[P, n], 1 / (v + tau).
+      phi: float64[P, n], v / (v + tau).
+      top: float64[base nodes], diagonal of the inverse.
+      groups: int32[r + Q + layers above the base, base nodes], groups that contain each base node.
       factor: float64[r, base nodes], coefficients of the rows.
-      number: int64[groups].
-      group_variance: float64[groups].
-      first: int64[C + 1].
-      middle: int64[C].
+      number: int64[groups], index of the multiplier of each group.
+      group_variance: float64[groups], variance of each group.
+      first: int64[C + 1], start of the groups of each child.
+      middle: int64[C], end of the groups of rows and crossing layers of each child.
       lower: Number of levels up to the base.
     """
 

@@ -52,7 +52,7 @@ class Shares(NamedTuple):
     Attributes:
       share: float64[n], share of each positive cell in the variance of its cell.
       weight: float64[groups], 1 / variance; 0 for rows.
-      precision: float64[layers, C].
+      precision: float64[layers, C], 1 / variance of each layer in each child.
       stack: float64[lower + 1, n], workspace.
     """
 

@@ -70,7 +70,7 @@ class Information:
 
     Attributes:
       least: float64[C], a positive lower bound of the smallest eigenvalue.
-      diagonal: float64[C, k].
+      diagonal: float64[C, k], diagonal of each matrix.
       given_weights: float64[given sums, C], gamma.
       marginals: Groups of the live cells and weights float64[C] of the marginals whose combination
         is the matrix; empty if it is applied in coordinates.
@@ -426,7 +426,7 @@ class _Node:
 
         Args:
           x: float64[C, k], counts.
-          support: bool[C, k].
+          support: bool[C, k], cells that may be positive; all others are 0.
           push: float64[C, k], b plus multipliers.
           g: float64[C, k], gradient minus the multipliers of the simplices.
           forcing: Relative residual of conjugate gradients.
@@ -529,7 +529,7 @@ def certify(node: _Node, counts: FloatArray, sums: tuple[FloatArray, ...]) -> Ce
 
     Args:
       node: The node problem.
-      counts: float64[C, k].
+      counts: float64[C, k], counts of the children.
       sums: Multipliers of the other given sums, float64[C, m] each.
     """
     problem, x = node.problem, np.maximum(counts, 0)

@@ -57,7 +57,7 @@ class Sums(NamedTuple):
       outer: int64[I], group of the level before that contains it.
       held: int64[I], sum of the parent.
       starts: int64[L + 1], start of each level.
-      sizes: int64[L].
+      sizes: int64[L], number of sums in each level.
     """
 
     low: IntArray

@@ -72,7 +72,7 @@ class Parents:
 
     Attributes:
       labels: F labels, for messages.
-      n_children: int64[F].
+      n_children: int64[F], number of children of each parent.
       first: int64[F], row of the first child among the answers; undefined for an only child.
       offsets: int64[F + 1], start of the live cells of each parent.
       cells: int64, live cells.

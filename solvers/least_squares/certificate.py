@@ -18,9 +18,9 @@ class Point:
     """Candidate solution; multipliers are in units of the largest d_c.
 
     Attributes:
-      x: float64[C, k].
-      coupling: float64[k], lambda.
-      sums: Per equality, float64[C, m], mu.
+      x: float64[C, k], counts of the children.
+      coupling: float64[k], lambda, multipliers of the sum of the children.
+      sums: Per equality, float64[C, m]: mu, its multipliers.
       rows: float64[C, n], nu: positive at the lower bound of a row, negative at the upper.
     """
 

@@ -182,8 +182,8 @@ class Equalities:
     """Equality rows, imposed by the method of multipliers.
 
     Attributes:
-      rows: float64[e, n], shared by all problems.
-      targets: float64[R, e].
+      rows: float64[e, n], coefficients of the equalities, shared by all problems.
+      targets: float64[R, e], the value of each equality in each of R problems.
     """
 
     rows: FloatArray
@@ -259,9 +259,10 @@ def fit_largest_deviation(
     """Fit the histogram of every draw.
 
     Args:
-      rows: float64[m, n], coarse queries.
-      answers: float64[R, m + n], coarse answers, then cells.
-      variances: float64[m + n].
+      rows: float64[m, n], coarse queries on n cells.
+      answers: float64[R, m + n], noisy answers of R draws: first the coarse queries, then the
+        cells.
+      variances: float64[m + n], noise variance of each answer.
       slack: Deviation allowed beyond the smallest, in standard deviations.
       equalities: Further equalities over the cells.
 

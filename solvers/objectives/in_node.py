@@ -30,7 +30,7 @@ def find_low_answers(answers: FloatArray, variance: float, noise: type[Continuou
     most 1 - CONFIDENCE is not low. No larger answer is low either.
 
     Args:
-      answers: float64[R, m].
+      answers: float64[R, m], noisy answers; each of R rows is searched alone.
       variance: Variance of the noise.
       noise: Family of the noise distribution.
 

@@ -33,7 +33,7 @@ class MixedIntegerProgram:
     """Program: minimise c'x subject to lower <= A x <= upper, least <= x <= most.
 
     Attributes:
-      c: float64[n].
+      c: float64[n], cost of each variable.
       integrality: bool[n], which variables are integers.
       least: float64[n]; -inf for no bound.
       most: float64[n]; inf for no bound.

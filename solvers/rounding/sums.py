@@ -364,7 +364,12 @@ def _split_rows(
 
 
 def _most_persons(problem: NodeProblem, whole: IntArray) -> int:
-    """Return an upper bound on the persons in a cell of a root."""
+    """Return an upper bound on the rounded count of any cell, for a node without a parent.
+
+    Args:
+      problem: The node problem.
+      whole: int64[C, k], the integer parts of the continuous solution.
+    """
     limits = [term.targets for term in problem.exact]
     limits += [limit for term in problem.rows for limit in (term.least, term.most)]
     if problem.leaves is not None:

@@ -98,7 +98,7 @@ class AnsweredMarginals:
 
     Attributes:
       members: int64[m, k], the attributes of each marginal.
-      answers: float64[m, rows of member 1, ..., rows of member k].
+      answers: float64[m, rows of member 1, ..., rows of member k], one table per marginal.
     """
 
     members: IntArray

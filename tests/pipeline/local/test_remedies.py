@@ -1483,7 +1483,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/losses.py", "leave tables of weight 0 out, or use the loss sum_of_variances"):
         powers_need_weights,
     ("das/workload/workload.py", "add a row of ones"): rows_determine_the_total,
-    ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
+    ("das/workload/workload.py", "remove the attribute from `bases`; its levels are then counted one by one"): rows_tell_levels_apart,
     ("das/workload/workload.py", "leave the attribute out: one level needs no plan"):
         LIBRARY,
     ("das/privacy/cost.py", "convert the pure costs with to_zero_concentrated"): LIBRARY,
