@@ -144,6 +144,11 @@ def binding_totals(leaf: str, invariants: Sequence[Invariant], geolevel: str) ->
 
     Such totals restrict the types at this geolevel. Totals that are exact further down already
     restrict the leaves, at the geolevel `leaf`.
+
+    Args:
+      leaf: Name of the leaf geolevel.
+      invariants: The exact queries of the plan.
+      geolevel: The geolevel in question.
     """
     exact = invariants_at(invariants, geolevel)
     if not exact:

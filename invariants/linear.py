@@ -141,7 +141,8 @@ def weighted_cells(
             "needs a coefficient for every cell of a large schema",
             got=f"{schema.size} cells",
             want=f"at most {MOST_CELLS_OF_ROWS}",
-            remedy="leave it out; structural zeros and exact queries take schemas of any size",
+            remedy="remove the row from the run file; structural zeros and exact queries take "
+            "schemas of any size",
         )
     coefficients = np.zeros(schema.size, np.int64)
     for coefficient, cells in parts:

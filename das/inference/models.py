@@ -19,7 +19,10 @@ _LEAST_SHARE = 2.0**-40
 
 @dataclass(frozen=True)
 class PoissonCounts:
-    """Independent counts, n of them, with one mean theta, m = 1, p = 1."""
+    """Independent Poisson counts s of `units` units with one mean theta; m = 1, p = 1.
+
+    Shapes of arguments are those of `AnswerModel`.
+    """
 
     are_integers: ClassVar[tuple[bool, ...]] = (True,)
     units: int = 1

@@ -41,7 +41,7 @@ class Ellipse:
         """float64[n, 2]: points of the boundary, to draw it, the first one repeated at the end.
 
         Raises:
-          SchemaError: It is not in the plane.
+          SchemaError: The region does not have two dimensions.
         """
         if len(self.center) != 2:
             raise SchemaError("confidence region", "is not in the plane", got=len(self.center))

@@ -192,7 +192,13 @@ class _Problem:
         return weights
 
     def totals(self, index: int, rest: tuple[int, ...], digits: int) -> list[Decimal]:
-        """Return the weights of the totals of class `index`, from 0, given the remainder `rest`."""
+        """Return the weight of each total of one class, given the sums that are left for it.
+
+        Args:
+          index: Number of the class, from 0.
+          rest: Per invariant, the part of its sum that this class and later ones must use up.
+          digits: Digits of the weights.
+        """
         weights = self.weights(digits)
         of_totals, below = weights.cells[index][-1], weights.rest[index + 1]
         out = [Decimal(0)] * (self.most[index] + 1)
@@ -202,7 +208,7 @@ class _Problem:
         return out
 
     def possible(self, index: int, rest: tuple[int, ...]) -> Sequence[int]:
-        """Return the totals of class `index`, from 0, with which others can use up `rest`."""
+        """Return the totals of class `index` with which later classes can use up the rest of `rest`."""
         column, later = self.columns[index], self.columns[index + 1 :]
         most = min([self.most[index], *(r // c for r, c in zip(rest, column, strict=True) if c)])
         for row, (r, c) in enumerate(zip(rest, column, strict=True)):
@@ -214,7 +220,7 @@ class _Problem:
         return range(most + 1)
 
     def left(self, index: int, rest: tuple[int, ...], total: int) -> tuple[int, ...]:
-        """Return the remainder after class `index`, from 0, has a total."""
+        """Return what is left of the sums `rest` after class `index` takes `total`."""
         return tuple(r - total * c for r, c in zip(rest, self.columns[index], strict=True))
 
     def values(self, index: int, position: int, total: int, digits: int) -> list[Decimal]:

@@ -86,7 +86,13 @@ def unpack(keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def pack(errors: IntArray, size_bins: IntArray, true_bins: IntArray) -> IntArray:
-    """Number the triples (error, size bin, true-count bin), int64[k]; |error| < 2^57."""
+    """Number the triples (error, size bin, true-count bin), int64[k]; |error| < 2^57.
+
+    Args:
+      errors: int64[k], the error of each answer.
+      size_bins: int64[k], bin of the size of the geounit.
+      true_bins: int64[k], bin of the true count.
+    """
     return errors * _GROUPS + size_bins * len(TRUE_EDGES) + true_bins
 
 
@@ -220,7 +226,12 @@ def _most_changed(
 
 
 def gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Sum counts of equal keys; return increasing keys and their sums, without sums of 0."""
+    """Sum the counts of equal keys; return increasing keys and their sums other than 0.
+
+    Args:
+      keys: int64[k], keys in any order.
+      counts: int64[k], the count of each key.
+    """
     candidates, position = _numbered(keys)
     sums = sums_at(position, counts, len(candidates))
     return candidates[sums != 0], sums[sums != 0]
@@ -237,6 +248,11 @@ def _numbered(keys: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def bins_of(values: IntArray, edges: tuple[int, ...]) -> IntArray:
-    """Return the bin of each value, int64; values below the first edge are in the first bin."""
+    """Return the bin of each value, int64; values below the first edge are in the first bin.
+
+    Args:
+      values: int64[k], the values.
+      edges: Least value of each bin, ascending.
+    """
     bins = np.searchsorted(np.asarray(edges), values, side="right") - 1
     return np.maximum(bins, 0).astype(np.int64)

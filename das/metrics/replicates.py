@@ -138,7 +138,7 @@ class ClassInterval:
       high: Upper end.
       answers: Number of answers of replicates behind the interval.
       expected: Estimated coverage: share of answers of replicates inside intervals computed from
-        replicates of replicates; None if there are none.
+        replicates of replicates; None without such replicates.
       mark: Assessment of the coverage.
     """
 
@@ -162,7 +162,7 @@ def central(errors: IntArray, counts: IntArray, confidence: Fraction) -> tuple[i
       confidence: Coverage probability, less than 1.
 
     Returns:
-      The ends; None if there are too few draws for this confidence.
+      Lower and upper end; None if there are too few draws for this confidence.
     """
     reached = np.cumsum(counts)
     n = int(reached[-1])

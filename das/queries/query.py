@@ -369,7 +369,7 @@ def common_refinement(first: Query, second: Query) -> Query:
     Recodes of one attribute are intersected level by level, so that every answer counts a cell.
 
     Raises:
-      SchemaError: One of the two is not a partition.
+      SchemaError: `first` or `second` is not a partition query.
 
     >>> from das.schema import Attribute, Recode
     >>> age = Attribute("age", ("0-4", "5-17", "18+"))

@@ -81,7 +81,7 @@ class _Selector(Measurer):
 
     @property
     def moved(self) -> int:
-        """Return the most that one neighbor's record moves an L1 distance of counts."""
+        """Return the sensitivity of an L1 distance of counts: 2 if a record is changed, else 1."""
         return 2 if self.neighbors is Neighbors.BOUNDED else 1
 
     def marginal(self, attributes: Attributes, rho: Fraction, round_: int) -> NoisyAnswer:

@@ -106,8 +106,12 @@ class JunctionTree:
     def marginal(self, beliefs: Sequence[FloatArray], attributes: Attributes) -> FloatArray:
         """Compute the marginal of attributes, in rising order, that lie in a clique.
 
+        Args:
+          beliefs: Per clique, the table of its expected counts or shares.
+          attributes: Attributes numbered from 0, in rising order.
+
         Raises:
-          SchemaError: They lie in none.
+          SchemaError: No clique contains all these attributes.
         """
         home = self.home(attributes)
         if home is None:

@@ -46,14 +46,14 @@ class Domain:
                 "domain",
                 "needs attributes of at least two levels",
                 got=self.sizes,
-                remedy="leave attributes of one level out; they say nothing",
+                remedy="remove attributes of one level from the domain; they carry no information",
             )
 
     def positions(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return the positions of attributes.
+        """Return the positions of attributes in `names` of the domain, numbered from 0.
 
         Raises:
-          SchemaError: One is unknown.
+          SchemaError: A name is not that of an attribute.
         """
         place = {name: i for i, name in enumerate(self.names)}
         unknown = [name for name in names if name not in place]
@@ -95,7 +95,7 @@ class Records:
         """Return the records with some of their attributes.
 
         Raises:
-          SchemaError: One is unknown.
+          SchemaError: A name is not that of an attribute.
         """
         kept = self.domain.positions(names)
         return Records(self.domain.only(kept), np.ascontiguousarray(self.codes[:, kept]))

@@ -239,8 +239,8 @@ class Block:
     Attributes:
       noisy: float64[n_i, ...], the noisy table.
       goal: float64[n_i, ...], the prediction of the pooled model.
-      axes: float64[cells, freedom], orthonormal.
-      scales: float64[freedom], variance of one record along each.
+      axes: float64[cells, freedom], orthonormal principal axes; freedom = prod(n_i - 1).
+      scales: float64[freedom], variance of one record along each axis.
       deviation: Standard deviation of the noise of each cell before centering.
       size: Records of the stratum, about.
     """
@@ -254,7 +254,14 @@ class Block:
 
     @classmethod
     def of(cls, noisy: FloatArray, shares: FloatArray, deviation: float, size: float) -> Block:
-        """Make a block of a noisy centered table and the model's shares of the same cells."""
+        """Make a block of a noisy centered table and the model's shares of the same cells.
+
+        Args:
+          noisy: float64[n_i, ...], the noisy centered table.
+          shares: float64[n_i, ...], the pooled model's shares of the same cells.
+          deviation: Standard deviation of the noise of each cell before centering.
+          size: Number of records of the stratum, about.
+        """
         flat = shares.reshape(-1)
         covariance = np.diag(flat) - np.outer(flat, flat)
         inner = centered(covariance.reshape(shares.shape * 2)).reshape(covariance.shape)

@@ -74,7 +74,12 @@ class Dispersion:
     variance: tuple[FloatArray, ...]
 
     def of(self, step: int, expected: FloatArray) -> FloatArray:
-        """Return the dispersion D at expected counts of a step; as for Poisson if not fitted."""
+        """Return the dispersion D at expected counts of a step; as for Poisson if not fitted.
+
+        Args:
+          step: Index of the step of the chain.
+          expected: Expected counts.
+        """
         if not len(self.expected[step]):
             return expected
         last = self.expected[step][-1]
@@ -199,7 +204,12 @@ def posterior(
 
 
 def family_scales(family: Family, dispersion: Dispersion) -> FloatArray:
-    """Estimate per step how the variance of this family exceeds D, float64[l]."""
+    """Estimate the ratio of the variance of a family to D, per step of the chain, float64[l].
+
+    Args:
+      family: A parent and its children.
+      dispersion: The fitted dispersion D.
+    """
     out = np.ones(len(family.chain))
     known = ~family.flat & (family.totals > 0)
     for step in _steps(family):

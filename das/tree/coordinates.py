@@ -89,7 +89,13 @@ class _EqualRows:
 
     @classmethod
     def of(cls, blocks: Mapping[bool, FloatArray | None], size: int) -> _EqualRows:
-        """Group the `size` rows of a factor by equal coordinates on groups."""
+        """Group the `size` rows of a factor by equal coordinates on groups.
+
+        Args:
+          blocks: Coordinates of the rows on groups (False) and within groups (True); None where all
+            are 0.
+          size: Number of rows.
+        """
         on_groups = blocks[False]
         if on_groups is None:
             return cls(blocks, blocks, np.arange(size))
@@ -162,6 +168,11 @@ class Coordinates:
     @classmethod
     def of_queries(cls, queries: Sequence[Query], most_groups: int | None = None) -> Coordinates:
         """Build coordinates of the whole space that fit all these queries; see `SpineComponents`.
+
+        Args:
+          queries: The queries that the coordinates fit.
+          most_groups: Most combinations of groups of levels; None for the default of
+            `SpineComponents`.
 
         Raises:
           SchemaError: The queries group the levels in too many ways.

@@ -168,7 +168,13 @@ def deviations(children: Children) -> Deviations:
 
 
 def tally_deviations(expected: FloatArray, squares: FloatArray, edges: FloatArray) -> Deviations:
-    """Tally squared deviations by bin of the expected count, for the edges between b bins."""
+    """Tally squared deviations by bin of the expected count, for the edges between b bins.
+
+    Args:
+      expected: float64[G], expected totals.
+      squares: float64[G], squared deviation less noise variance.
+      edges: float64[b - 1], edges between b bins, ascending.
+    """
     bins, size = np.digitize(expected, edges), len(edges) + 1
     mean, square = (sums_at(bins, _in_steps(part), size) for part in (expected, squares))
     return Deviations(np.bincount(bins, minlength=size), mean, square)
@@ -205,6 +211,11 @@ def fit_by_bins(
     """Fit nondecreasing variances to the bins with enough children.
 
     Variances are rounded to three digits, so that they are equal on every machine.
+
+    Args:
+      n: int64[b], children of each bin.
+      expected: int64[b], sum of expected counts of each bin, in steps of 1 / STEPS.
+      squares: int64[b], sum of squared deviations of each bin, in steps of 1 / STEPS.
 
     Returns:
       Mean expected counts of these bins, ascending, and their variances, float64[p] each.

@@ -121,9 +121,13 @@ class SpineModel:
         return np.asarray(left <= _NULL * whole)
 
     def noisy(self, chain: Chain, variances: FloatArray) -> FloatArray:
-        """Set the variances float64[T] of tables that a chain's first geolevel determines to 0.
+        """Set the variances of tables to 0 where the first geolevel of a chain determines them.
 
         All geolevels of a chain have the same counts. Rounding left variances of -4e-16.
+
+        Args:
+          chain: A chain of only children.
+          variances: float64[T], the variance of each table.
         """
         return np.where(self.is_determined[:, chain.first], 0.0, variances)
 

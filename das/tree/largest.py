@@ -96,9 +96,12 @@ class Objective:
         return np.zeros_like(self.scale) if self.limits is None else 1.0 / self.limits
 
     def weights_of(self, table: int, level: int, *, limit: bool) -> FloatArray:
-        """Return the weights of all errors in the ratio of one table and geolevel, float64[T, L].
+        """Return the weight of each error in one ratio error / scale or error / limit, float64[T, L].
 
-        Tables and geolevels are numbered from 0, the root geolevel first.
+        Args:
+          table: Index of the table.
+          level: Index of the geolevel, 0 for the root.
+          limit: Whether the ratio is to the limit; otherwise to the scale.
         """
         if self.is_sum and not limit:
             return self.scale

@@ -107,7 +107,14 @@ def weigh_total(
     gap: float = DEFAULT_GAP,
     start: FloatArray | None = None,
 ) -> OneDimensionalStrategy:
-    """Return the strategy V(c) = argmin tr((G + c 11^T) V^-), c = total_weight >= 0."""
+    """Return the strategy V(c) = argmin tr((G + c 11^T) V^-), c = total_weight >= 0.
+
+    Args:
+      workload: The workload of one attribute, with Gram matrix G.
+      total_weight: c, the weight of the total query, at least 0.
+      gap: Relative distance to the optimum to be proven.
+      start: Cell weights float64[n] that start the search; None for equal weights.
+    """
     rank = count_rank(workload.gram)
     return minimize_total_variance(workload.gram + total_weight, rank=rank, gap=gap, start=start)
 

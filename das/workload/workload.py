@@ -62,7 +62,7 @@ class AttributeWorkload:
                 where,
                 "needs at least two levels",
                 got=self.size,
-                remedy="leave the attribute out: one level needs no plan",
+                remedy="remove the attribute from the workload: one level needs no plan",
             )
         if (self.kind is BaseKind.GIVEN) != (self.given is not None):
             raise SchemaError(where, "needs a matrix if, and only if, its kind is given")

@@ -301,13 +301,13 @@ class _Node:
         self.iterations = 0
 
     def totals_of(self, x: FloatArray) -> FloatArray:
-        """Return the sums of every simplex; empty without."""
+        """Return the sum of the counts of each simplex; an empty array without simplices."""
         if self._simplex is None:
             return np.zeros(0)
         return np.bincount(self._simplex, x.ravel(), len(self.totals)).astype(float, copy=False)
 
     def spread(self, multiplier: FloatArray) -> FloatArray:
-        """Return the multiplier of each count's simplex, float64[C, k]; 0 without."""
+        """Return the simplex multiplier of each cell, float64[C, k]; 0 without simplices."""
         if self._simplex is None:
             return np.zeros_like(self.linear)
         return np.asarray(multiplier[self._simplex].reshape(self.linear.shape))
@@ -356,7 +356,7 @@ class _Node:
         return support
 
     def gaps(self, x: FloatArray) -> list[FloatArray]:
-        """Return targets minus sums of the other given sums."""
+        """Return target minus sum, float64[C, m], for each given sum that is not a simplex."""
         return [e.targets - group_sums(x, e.groups, e.targets.shape[1]) for e in self.given]
 
     def missing(self, x: FloatArray) -> float:
@@ -365,14 +365,14 @@ class _Node:
         return worst / max(1.0, float(x.max(initial=0.0)))
 
     def pushed(self, sums: tuple[FloatArray, ...]) -> FloatArray:
-        """Return b plus the multipliers of the other given sums."""
+        """Return b plus the multipliers of the given sums that are not simplices."""
         out = self.linear
         for e, mu in zip(self.given, sums, strict=True):
             out = out + mu[:, e.groups]
         return out
 
     def raised(self, x: FloatArray, sums: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
-        """Return the multipliers of the other given sums after an update by their gaps."""
+        """Return the multipliers of the given sums, each increased by its weight times its gap."""
         every = zip(sums, self._weights, self.gaps(x), strict=True)
         return tuple(mu + w[:, None] * gap for mu, w, gap in every)
 
@@ -416,7 +416,7 @@ class _Node:
         return x
 
     def reduced(self, g: FloatArray, support: BoolArray) -> FloatArray:
-        """Return a gradient minus the multipliers of the simplices."""
+        """Return the gradient `g` minus the multipliers of the simplices, float64[C, k]."""
         return g - self.spread(self.coupling(g, support, self.diagonal))
 
     def minimum(

@@ -135,7 +135,7 @@ def _solve_part(problems: BoundedProblems, start: FloatArray) -> FloatArray:
         "bounded least squares",
         "the pivots did not end",
         got=f"{len(left)} problems after {_MOST_PIVOTS} pivots",
-        remedy="look for weights that spread over more than 12 digits",
+        remedy="check the weights: the largest may be more than 1e12 times the smallest",
     )
 
 
@@ -168,7 +168,7 @@ def solve_on_sides(problems: BoundedProblems, side: np.ndarray) -> tuple[FloatAr
 def _wanted_sides(
     problems: BoundedProblems, side: np.ndarray, x: FloatArray, gradient: FloatArray
 ) -> np.ndarray:
-    """Return the side of each cell that the optimality conditions require."""
+    """Return the side that optimality requires of each cell: -1 lower bound, 1 upper, 0 free."""
     size = _SLACK * np.maximum(1.0, np.abs(x).max(1, keepdims=True))
     wanted = np.where(side == 0, (x > problems.upper + size).astype(np.int8), side)
     wanted = np.where((side == 0) & (x < problems.lower - size), np.int8(-1), wanted)

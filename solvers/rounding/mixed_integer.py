@@ -55,7 +55,8 @@ class MixedIntegerSolution(NamedTuple):
     """Result of a solver.
 
     Attributes:
-      x: float64[n], the best feasible point, its integer variables whole; None without one.
+      x: float64[n], the best feasible point found, with whole integer variables; None if no
+        feasible point was found.
       gap: (c'x - proven bound) / max(1, |c'x|), at least 0; infinite without a point or a bound.
       outcome: SOLVED only if x is proven optimal within the solver's tolerances.
     """

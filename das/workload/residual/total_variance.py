@@ -43,6 +43,11 @@ def sum_over_supersets(
     If the workload has all marginals of an order or none, and its weights follow a scheme, these
     are elementary symmetric polynomials of the attributes outside S. Otherwise they are summed over
     the subsets of every marginal. Both ways add only positive numbers.
+
+    Args:
+      workload: The marginals A and their weights w_A.
+      residuals: The residual sets S.
+      pivots: float64[d], the factor of each attribute outside S.
     """
     marginals, factors = workload.marginals, workload.weight_factors
     orders = [k for k, members in enumerate(marginals.by_order) if len(members)]
@@ -111,7 +116,14 @@ class TotalVariance:
 def evaluate_total_variance(
     workload: Workload, residuals: AttributeSets, pivots: FloatArray, products: FloatArray
 ) -> TotalVariance:
-    """Evaluate F and its derivatives at s = pivots and rho = products, float64[d] each."""
+    """Evaluate the least total variance F and its derivatives in s and rho.
+
+    Args:
+      workload: The marginals and their weights.
+      residuals: The residual sets.
+      pivots: s, float64[d], `pivot_variance` of the basis of each attribute.
+      products: rho, float64[d], `residual_product` of the basis of each attribute.
+    """
     supersets = sum_over_supersets(workload, residuals, pivots)
     roots = residuals.product(np.sqrt(products))
     terms = roots * np.sqrt(supersets)
