@@ -354,8 +354,8 @@ def noisy_queries(
     """Return the noisy queries of a chain of only children over geolevels first..last.
 
     They are the queries of geolevel `first`, with the shares of geolevel `last` if `asks_last`. The
-    budget is the sum of the budgets of all geolevels of the chain. Population-wide queries come first, then the
-    queries stratum by stratum.
+    budget is the sum of the budgets of all geolevels of the chain. Population-wide queries come
+    first, then the queries stratum by stratum.
 
     Args:
       strategy: Queries and shares of all geolevels.

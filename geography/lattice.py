@@ -48,7 +48,7 @@ class Spine:
             )
 
     def shared_with(self, other: Spine) -> int:
-        """Count the first geolevels that are the same as in another spine of the same leaves."""
+        """Count the geolevels from the root down to the first that differs in another spine."""
         ours = zip(self.levels, self.digits, strict=True)
         theirs = zip(other.levels, other.digits, strict=True)
         pairs = zip(ours, theirs, strict=False)

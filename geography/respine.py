@@ -58,9 +58,9 @@ class SpineDesign:
         splits nothing. The halves are a new geolevel, `<split>_part`. The geolevels below, except
         the leaves, are renamed to `<name>_part`.
       regroup: Geolevel whose geounits are replaced by groups of geounits of the geolevel below, as
-        geolevel `<regroup>_regrouped`.
+        geolevel `<regroup>_regrouped`. None replaces nothing.
       split_children: Geolevel whose children are gathered into groups, a new geolevel
-        `<child>_group`.
+        `<child>_group`. None gathers nothing.
       fan_out_cutoff: Added to ceil(sqrt(n)), the largest group of a geounit with n items below.
     """
 
@@ -271,7 +271,7 @@ def group_items(inside: IntArray, outside: IntArray, cutoff: int) -> IntArray:
 
 
 def _groups_of_equal_pattern(inside: IntArray, outside: IntArray, limit: int) -> IntArray:
-    """Label items that the same entities touch, in even pieces of at most `limit` items."""
+    """Label items: equal labels for items touched by equal entities, at most `limit` a label."""
     touched = np.concatenate((inside > 0, outside > 0), axis=1)
     _, patterns = np.unique(touched, axis=0, return_inverse=True)
     labels = np.empty(len(inside), np.int64)
@@ -285,7 +285,7 @@ def _groups_of_equal_pattern(inside: IntArray, outside: IntArray, limit: int) ->
 
 
 def _unite(labels: IntArray, inside: IntArray, outside: IntArray, limit: int) -> IntArray:
-    """Unite groups greedily; the label of a union is that of one of its groups."""
+    """Unite groups greedily. A union keeps the label of one of the united groups."""
     n_groups = int(labels.max()) + 1
     sums = np.zeros((2, n_groups, inside.shape[1]), np.int64)
     np.add.at(sums[0], labels, inside)
@@ -362,7 +362,7 @@ def _digits(codes: Geocodes) -> npt.NDArray[np.uint8]:
 
 
 def _level_index(spine: Spine, geolevel: str) -> int:
-    """Return the index of a geolevel, or of the parts made by splitting it."""
+    """Return the index of geolevel `geolevel` or, if it was split, of `<geolevel>_part`."""
     for name in (geolevel, f"{geolevel}_part"):
         if name in spine.levels:
             return spine.levels.index(name)

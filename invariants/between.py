@@ -162,7 +162,7 @@ class CrossProductConstraints:
         return {name: len(cells) for bound in bounds for name, cells in bound.parts.items()}
 
     def named(self, kind: int) -> str:
-        """Return the name of type `kind`, from 0, in errors: the constraints that bound it."""
+        """Return the name of a type in errors: the constraints that count it. Types start at 0."""
         cells = self.query.codes == kind
         return _named([tie for tie in self.entries if (tie.cells & cells).any()])
 
@@ -370,7 +370,7 @@ def caps_of(
 
 
 def _refuse_unsummable(ties: CrossProductConstraints, types: Sequence[int], query: Query) -> None:
-    """Refuse bounds of types whose sum over geounits differs from that of an exact answer."""
+    """Refuse bounds whose sums over geounits can differ from the bounds of an exact answer."""
     for kind in types:
         lows, highs = ties.least[kind], ties.most[kind]
         if max(len(lows), len(highs)) > 1:

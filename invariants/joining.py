@@ -205,7 +205,7 @@ def join(
 
 
 def _expanded(histograms: Histograms) -> tuple[IntArray, IntArray]:
-    """Return the geounit and the cell of each single record, in order."""
+    """Return the geounit and the cell of each record, by geounit and then by cell."""
     return (
         np.repeat(histograms.owners(), histograms.counts),
         np.repeat(histograms.cells, histograms.counts),

@@ -108,7 +108,7 @@ def empty_rows(leaves: Leaves) -> npt.NDArray[np.bool_]:
 
 
 def tighten(leaves: Leaves) -> Leaves:
-    """Replace each bound by the tightest one; the same counts fit.
+    """Replace each bound by the tightest bound that allows the same counts.
 
     Within one row, type i attains max(least_i, low - sum_{j != i} most_j) and
     min(most_i, high - sum_{j != i} least_j), and all types together likewise.
@@ -130,7 +130,7 @@ def tighten(leaves: Leaves) -> Leaves:
 
 
 def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
-    """Add up the rows of each owner that have the same form; the same counts fit.
+    """Add up rows of each owner where the sum of the rows allows the same counts.
 
     The counts that fit a row are the integers between two set functions, for every set S of types
 
@@ -148,7 +148,8 @@ def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
       otherwise; open rows of the same types are added up;
     - any other row, where a maximum per facility restricts the counts, stays separate.
 
-    Sums of boxes are boxes and sums of open rows are open, so adding up in stages is the same.
+    Sums of boxes are boxes and sums of open rows are open, so adding up in stages gives the same
+    rows as adding up at once.
 
     Args:
       leaves: Rows.

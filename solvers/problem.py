@@ -225,7 +225,8 @@ class Certificate:
     Attributes:
       stationarity: Largest violation of g >= 0, over max(1, largest cell).
       primal: Largest violation of an equality, of a row or of x >= 0, over max(1, largest cell).
-      complementarity: Largest min(x, g), and product of a row's slack and multiplier, likewise.
+      complementarity: Largest min(x, g), or product of the slack and the multiplier of a row, over
+        max(1, largest cell).
       gap: Difference of the primal and dual objectives, divided by max(1, |objective|).
     """
 

@@ -46,7 +46,7 @@ class AnswerModel(Protocol):
         """
 
     def score(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
-        """Return the gradient in theta of log pi(answers | theta) of each unit, float64[n, N, p]."""
+        """Return the gradient in theta of log pi(answers | theta), per unit, float64[n, N, p]."""
 
     def curvature(self, answers: FloatArray, weights: FloatArray, theta: FloatArray) -> FloatArray:
         """Return float64[p, p], the weighted sum of minus the second derivatives of log pi."""

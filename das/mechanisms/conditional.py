@@ -208,7 +208,7 @@ class _Problem:
         return out
 
     def possible(self, index: int, rest: tuple[int, ...]) -> Sequence[int]:
-        """Return the totals of class `index` with which later classes can use up the rest of `rest`."""
+        """Return the totals of class `index` after which later classes can use up what is left."""
         column, later = self.columns[index], self.columns[index + 1 :]
         most = min([self.most[index], *(r // c for r, c in zip(rest, column, strict=True) if c)])
         for row, (r, c) in enumerate(zip(rest, column, strict=True)):
@@ -290,7 +290,7 @@ def _with_cell(before: Sequence[Decimal], x: int, powers: Sequence[Decimal]) -> 
 
 
 def margin_rows(margins: Sequence[IntArray]) -> IntArray:
-    """Return int64[m, n]: the 0/1 rows of all marginals, one per value.
+    """Return the 0/1 matrix of all marginals on n cells, int64[m, n], one row per value.
 
     Args:
       margins: Per marginal int64[n], the value of each cell; all of 0, 1, ... occur.

@@ -48,7 +48,7 @@ class Restriction:
 
     @cached_property
     def rows(self) -> IntArray:
-        """Return int64[m]: the number of answers of the table in each group."""
+        """Return the number of answers of the table in each of m groups, int64[m]."""
         rows = np.ones(1, np.int64)
         for group, joint in zip(self.groups.factors, self.joint.factors, strict=True):
             counts = np.bincount(group.codes[joint.first_levels], minlength=len(group.labels))
@@ -288,5 +288,5 @@ def parity_error(relative: FloatArray, population: float, *, omega: float | None
 
 
 def expected_absolute(standard_errors: Sequence[float] | FloatArray) -> FloatArray:
-    """Return float64[m]: the mean |error| of normal errors, s sqrt(2 / pi)."""
+    """Return the mean |error| of m normal errors of standard error s: s sqrt(2 / pi), float64[m]."""
     return np.asarray(np.sqrt(2.0 / np.pi) * np.asarray(standard_errors, np.float64))

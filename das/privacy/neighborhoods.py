@@ -232,9 +232,9 @@ class Invariance:
         return [] if self._possible.all() else [self.zeros]
 
     def _movable(self, level: int) -> BoolArray:
-        """Return bool[n]: cells whose records may move between leaves of a geounit of a geolevel.
+        """Return which of n cells have records that may move within a geounit of a geolevel, bool[n].
 
-        At level -1, cells whose records may be added or removed.
+        At level -1, return the cells whose records may be added or removed.
         """
         out = self._possible.copy()
         for sums in self._exact:
@@ -272,7 +272,7 @@ class Invariance:
 
 
 def _combined(labels: Sequence[IntArray], n: int) -> IntArray:
-    """Return int64[n], numbered from 0: equal exactly where all given labels are equal."""
+    """Number n entries by their combination of labels, from 0, int64[n]."""
     out = np.zeros(n, np.int64)
     for values in labels:
         dense = np.unique(values, return_inverse=True)[1].astype(np.int64)

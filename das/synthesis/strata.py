@@ -45,13 +45,14 @@ _NEARLY_ONE = 1e-6  # how far a sum of weights may be from it, as rounded shares
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Disjoint groups of records by some attributes, and public shares of them.
+    """Disjoint groups of records by the levels of some attributes, and their public shares.
 
     Attributes:
       attributes: Positions of attributes in the domain, rising.
-      weights: Public share of every combination of their levels, float64[n_i, ...], summing to 1.
+      weights: Public share of every combination of levels of the attributes, float64[n_i, ...],
+        summing to 1.
       groups: int64[n_i, ...], the stratum of each combination, 0 or more.
-      sample: Records of the public sample that the weights are shares of; None if they are exact.
+      sample: Number of records of the public sample that gave the weights; None if they are exact.
     """
 
     attributes: tuple[int, ...]
@@ -68,19 +69,19 @@ class Strata:
         least: float = 0.001,
         sample: int | None = None,
     ) -> Strata:
-        """Make strata of all combinations; those of weight up to `least` are pooled in the last.
+        """Make one stratum per combination of levels; the last pools weights of at most `least`.
 
         Args:
           domain: Domain of the records.
           names: Attributes, in the order of the axes of `weights`; others must remain.
           weights: By levels, float64[n_i, ...], at least 0 and summing to 1; public.
           least: Largest weight that is pooled.
-          sample: Records of the public sample that the weights are shares of, such as a holdout;
-            None if they are exact, such as counts of a census.
+          sample: Number of records of the public sample that gave the weights, such as a holdout;
+            None if the weights are exact, such as shares from a census.
 
         Raises:
-          SchemaError: Weights are not those of all combinations, negative, or do not sum to 1; or
-            attributes are unknown, repeat or leave no two for the strata.
+          SchemaError: Weights do not cover all combinations, are negative, or do not sum to 1. Or
+            attributes are unknown, repeat or leave fewer than two other attributes.
         """
         places = domain.positions(names)
         if len(set(places)) != len(places) or not 0 < len(places) <= len(domain.names) - 2:
@@ -407,10 +408,10 @@ def onto_simplex(values: FloatArray, total: float) -> FloatArray:
 def _weights(
     strata: Strata, modelled: FloatArray, targets: Targets
 ) -> tuple[FloatArray, FloatArray]:
-    """Combine the public shares of all combinations with those of the model, by precision.
+    """Combine the public share and the model's share of each combination, by precision.
 
-    A share w of a sample of m records has variance w (1 - w) / m; a count of the model that of the
-    noise of the pairs it was fitted to.
+    A share w of a sample of m records has variance w (1 - w) / m. A count of the model has the
+    variance of the noise of the pairs that the model was fitted to.
 
     Returns:
       float64[combinations], and the variance of each.

@@ -49,7 +49,8 @@ class SpineModel:
     Attributes:
       tree: Classes of equal subtrees.
       measured: Queries that may be measured anywhere, Q of them.
-      exact: Per geolevel, its invariant queries; every geolevel has those of the next one down.
+      exact: Per geolevel, its invariant queries. They include all invariant queries of the next
+        finer geolevel.
       tables: T queries of any kind whose errors are predicted.
       spine_components: Components to use instead of the smaller symmetric ones.
 

@@ -96,7 +96,9 @@ class Objective:
         return np.zeros_like(self.scale) if self.limits is None else 1.0 / self.limits
 
     def weights_of(self, table: int, level: int, *, limit: bool) -> FloatArray:
-        """Return the weight of each error in one ratio error / scale or error / limit, float64[T, L].
+        """Return the weight of each error in one ratio, error / scale or error / limit.
+
+        The result is float64[T, L], tables by geolevels.
 
         Args:
           table: Index of the table.

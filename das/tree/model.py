@@ -34,9 +34,9 @@ class GeolevelTerms:
       coordinates: Coordinates that fit the queries of all geolevels.
       measured: Q queries answered with noise.
       exact: Queries answered exactly.
-      known: Per component, float64[D, k], orthonormal: the subspace that the answers of this
-        geolevel determine, and those of every geolevel above. None if the answers in the subtree
-        of every geounit determine all cells.
+      known: Per component, float64[D, k], orthonormal: the subspace determined by the answers of
+        this geolevel and of every geolevel above. None if the answers in the subtree of every
+        geounit determine all cells.
     """
 
     coordinates: Coordinates
@@ -129,7 +129,7 @@ def spine_terms(
 
     Args:
       measured: Per geolevel, the queries measured there; none where it is not measured.
-      exact: Per geolevel, its invariants; every geolevel has those of the next one down.
+      exact: Per geolevel, its invariants. They include all invariants of the next finer geolevel.
       most_groups: Most combinations of groups of levels; see `SpineComponents`.
 
     Raises:

@@ -76,12 +76,12 @@ class KroneckerStrategy:
 
     @property
     def products(self) -> tuple[Kronecker, ...]:
-        """Return the measured product A."""
+        """Return the measured Kronecker product A as a tuple of one."""
         return (Kronecker(tuple(factor.rows for factor in self.factors)),)
 
     @property
     def shares(self) -> FloatArray:
-        """Return float64[1], the whole privacy cost."""
+        """Return the share of the privacy cost of the only product, 1, as float64[1]."""
         return np.ones(1)
 
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
@@ -205,7 +205,7 @@ class UnionStrategy:
 
     @property
     def precisions(self) -> FloatArray:
-        """Return float64[groups]: 1 / noise variance of each group."""
+        """Return 1 / noise variance of each group at privacy cost 1, float64[groups]."""
         return self.shares if self.norm is Norm.L2_SQUARED else self.shares**2
 
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
