@@ -87,12 +87,12 @@ class Facilities(QueryConstraint):
         return np.asarray(((persons < boxes.least) | (persons > boxes.most)).any(1), np.bool_)
 
     def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
-        """Yield lower and upper bounds on the persons of each type, from the number of facilities."""
+        """Yield the bounds that the numbers of facilities put on the persons of each type."""
         boxes = self.boxes(given[None])
         return statements_of(self.title, self.query, boxes.least[0], boxes.most[0], cells)
 
     def held(self, cells: IntArray) -> list[Held]:
-        """Return facts on the persons of each type: bounded, or fixed where `least` equals `most`."""
+        """Return facts on persons by type: bounded, or fixed where `least` equals `most`."""
         types, deepest = self.query.rows_of(cells), len(self.geolevels) - 1
         limited = self.is_counted | (self.least > 0)
         if not limited.any():

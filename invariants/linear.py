@@ -36,8 +36,8 @@ class LinearRow(Constraint):
       coefficients: int64[n], the weight of each cell of the schema.
       geolevels: Geolevels at which it is imposed, root first; stated at the last.
       least: Lower bound in each geounit of the last geolevel; None for no bound.
-      most: Upper bound, likewise; None for no bound. If `least`, `most` and `cap` are all None,
-        the sum of the confidential data is published.
+      most: Upper bound in each of these geounits; None for no bound. If `least`, `most` and `cap`
+        are all None, the sum of the confidential data is published.
       cap: Source of the bounds of each geounit if a later product requires the row; None if the
         bounds are `least` and `most`.
     """

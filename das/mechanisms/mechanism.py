@@ -219,7 +219,7 @@ def _cumulative(mechanism: Mechanism) -> tuple[IntArray, FloatArray]:
 
 
 def on_integers(noise: FloatArray, log_ratio: FloatArray) -> FloatArray:
-    """Return a log density at integer noise, and -inf at other values."""
+    """Return `log_ratio` where the noise is an integer, and -inf elsewhere."""
     return np.where(noise == np.rint(noise), log_ratio, -np.inf)
 
 

@@ -204,6 +204,11 @@ def laplace_table(
 def build_table(weights: Weights, word_bits: int, where: str) -> SamplingTable:
     """Build the table of a distribution given by its weights.
 
+    Args:
+      weights: The weights of the distribution.
+      word_bits: Bits of a uniform word.
+      where: Name of the distribution in errors.
+
     Raises:
       BudgetError: The table would have more than MOST_TABLE_ENTRIES entries.
     """

@@ -288,5 +288,5 @@ def parity_error(relative: FloatArray, population: float, *, omega: float | None
 
 
 def expected_absolute(standard_errors: Sequence[float] | FloatArray) -> FloatArray:
-    """Return the mean |error| of m normal errors of standard error s: s sqrt(2 / pi), float64[m]."""
+    """Return the mean |error| of m normal errors, s sqrt(2 / pi) for standard error s."""
     return np.asarray(np.sqrt(2.0 / np.pi) * np.asarray(standard_errors, np.float64))

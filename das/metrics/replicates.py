@@ -245,7 +245,12 @@ def _moments(errors: IntArray, counts: IntArray) -> tuple[float, float]:
 
 
 def mark_of(coverage: float, confidence: Fraction) -> Mark:
-    """Return the assessment of an estimated coverage against the confidence."""
+    """Return the assessment of an estimated coverage against the confidence.
+
+    Args:
+      coverage: The estimated coverage.
+      confidence: The coverage that the intervals should have.
+    """
     if coverage < confidence - TOLERANCE:
         return Mark.BELOW
     return Mark.ABOVE if coverage > confidence + TOLERANCE else Mark.WITHIN

@@ -232,7 +232,7 @@ class Invariance:
         return [] if self._possible.all() else [self.zeros]
 
     def _movable(self, level: int) -> BoolArray:
-        """Return which of n cells have records that may move within a geounit of a geolevel, bool[n].
+        """Mark the cells whose records may move within a geounit of a geolevel, bool[n].
 
         At level -1, return the cells whose records may be added or removed.
         """

@@ -68,12 +68,17 @@ class JunctionTree:
         )
 
     def home(self, attributes: Iterable[int]) -> int | None:
-        """Return the index, from 0, of the first clique that holds all attributes; None if none."""
+        """Return the index of the first clique with all attributes; None without such a clique."""
         wanted = set(attributes)
         return next((k for k, clique in enumerate(self.cliques) if wanted <= {*clique}), None)
 
     def shape(self, clique: Attributes, inside: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of a table over `inside` that broadcasts over a clique."""
+        """Return the shape of a table that broadcasts over a clique: 1 outside of `inside`.
+
+        Args:
+          clique: Attributes of the clique.
+          inside: Attributes of the table.
+        """
         return tuple(self.sizes[i] if i in inside else 1 for i in clique)
 
     def beliefs(self, potentials: Mapping[Attributes, FloatArray]) -> list[FloatArray]:
@@ -349,7 +354,14 @@ def _evaluate(
     targets: Mapping[Attributes, Target],
     largest: float,
 ) -> _Point:
-    """Compute marginals, loss and slopes of a model."""
+    """Compute the marginals of a model, the loss against the targets, and its slopes.
+
+    Args:
+      tree: The junction tree.
+      potentials: By sets of attributes, the potentials of the model.
+      targets: By sets of attributes, the shares to fit.
+      largest: Largest weight of a target; slopes and loss are divided by it.
+    """
     beliefs = tree.beliefs(potentials)
     marginals = {each: tree.marginal(beliefs, each) for each in targets}
     errors = {each: marginals[each] - target.shares for each, target in targets.items()}
@@ -365,6 +377,12 @@ def synthesize_graphical(
 
     The levels in a merged level are equally likely. Sums of floats depend on the processor, so
     records drawn on another processor may differ.
+
+    Args:
+      measured: The noisy marginals.
+      steps: Number of steps of the fit.
+      n_records: Number of records to draw.
+      seed: Seed of the draws.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     _, targets = targets_of_marginals(measured)

@@ -298,7 +298,13 @@ def _measure_again(
 def plan_pairs(
     domain: Domain, neighbors: Neighbors, weighting: Weighting = Weighting.SQUARE_ROOT
 ) -> WorkloadPlan:
-    """Plan the residuals of all marginals on up to two attributes, at cost 1."""
+    """Plan the residuals of all marginals on up to two attributes, at cost 1.
+
+    Args:
+      domain: Attributes and their sizes.
+      neighbors: Which data sets count as neighbors.
+      weighting: Scheme of the weights of the marginals.
+    """
     attributes = list(map(AttributeWorkload.identity, domain.names, domain.sizes))
     workload = Workload.k_way(attributes, range(3), weighting)
     return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors)

@@ -138,7 +138,7 @@ class Loss:
 
     @classmethod
     def of(cls, domain: Domain, targets: Targets) -> Loss:
-        """Write targets as matrices, with weights over the largest one."""
+        """Write the targets as matrices; weights are divided by the largest weight of a share."""
         sizes = np.array(domain.sizes)
         starts = np.cumsum(sizes) - sizes
         blocks = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
@@ -175,7 +175,7 @@ class Loss:
         return slope
 
     def _mean(self, table: FloatArray) -> FloatArray:
-        """Average over the levels of each attribute, on each of them."""
+        """Replace each entry by the mean over the levels of its attribute."""
         sums = np.add.reduceat(table, self.starts, axis=0)
         return np.asarray(np.repeat(sums / self.sizes[:, None], self.sizes, axis=0))
 
@@ -254,7 +254,7 @@ def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray
 
 
 def _by_component(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
-    """Draw merged codes in the order of components."""
+    """Draw merged codes, int64[n_records, d]: the records of component 0 first, then of 1, ..."""
     n_components = len(mixture.levels[0])
     per_component = np.bincount(np.arange(n_records) % n_components, minlength=n_components)
     owner = np.repeat(np.arange(n_components), per_component)
@@ -274,7 +274,15 @@ def _by_component(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
 def synthesize(
     measured: Measured, targets: Targets, fit: Fit, n_records: int, seed: int
 ) -> Records:
-    """Fit a mixture and draw records; a function of noisy answers and public numbers alone."""
+    """Fit a mixture and draw records; a function of noisy answers and public numbers alone.
+
+    Args:
+      measured: The noisy answers.
+      targets: The targets of the fit, from the noisy answers.
+      fit: Parameters of the fit.
+      n_records: Number of records to draw.
+      seed: Seed of the fit and of the draws.
+    """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     mixture = fit_mixture(measured.merged, targets, fit, rng)
     return draw_records(mixture, measured.merging, measured.domain, n_records, rng)

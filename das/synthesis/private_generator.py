@@ -50,6 +50,11 @@ def generator_round_epsilon(
 ) -> float:
     """Return the largest eps0 of a round at which all rounds cost at most rho, rounded down.
 
+    Args:
+      rho: The cost of all rounds.
+      rounds: Number of rounds.
+      share: Share of eps0 for the selection in a round; the rest is for the measurement.
+
     Raises:
       BudgetError: An argument is out of range, or not exact.
     """

@@ -1,8 +1,8 @@
 """Cells of children expected by the composition of their parent: linear empirical Bayes.
 
 The expected total mu of a child comes from `das.tree.covariate`. Its expected cells are the
-cells of its parent, scaled to mu. Along a chain of nested partitions, such as race and then single cells,
-group s of group G with the parent's share pi_s = p_s / p_G has
+cells of its parent, scaled to mu. Along a chain of nested partitions, such as race and then single
+cells, group s of group G with the parent's share pi_s = p_s / p_G has
 
     E x_s = mu p_s / P,   Cov(x_s, x_t | x_G) = D_s [s = t] - D_s D_t / sum_G D,   D_s = D(E x_s),
 
@@ -14,9 +14,9 @@ H and adjoint b of the noisy answers,
     y = m + Sigma (I + H Sigma)^-1 (b - H m),     S = Sigma (I + H Sigma)^-1,
 
 is the best linear estimate of a child's cells. For all children, whose sum p is known, it is
-y + S_b (sum S)^-1 (p - sum y). The inputs are noisy or public, as in
-`das.tree.covariate`, so this is post-processing. The estimate is biased toward the composition of the parent: counts of a group are
-too low where it is concentrated.
+y + S_b (sum S)^-1 (p - sum y). The inputs are noisy or public, as in `das.tree.covariate`, so this
+is post-processing. The estimate is biased toward the composition of the parent: counts of a group
+are too low in a child where the group is concentrated.
 
 References:
   Efron & Morris, J. Amer. Statist. Assoc. 70 (1975), 311-319; Robinson, Statist. Sci. 6 (1991),

@@ -192,7 +192,13 @@ def _summed_precision(
 
 
 def interleave(first: Moments, second: Moments, is_second: BoolArray) -> Moments:
-    """Interleave two sets of rows; `is_second` bool[G] marks the rows of the second."""
+    """Interleave the rows of two sets of geounits.
+
+    Args:
+      first: Rows for the geounits that `is_second` does not mark.
+      second: Rows for the geounits that `is_second` marks.
+      is_second: bool[G].
+    """
     if not is_second.any():  # the most frequent case: only children are few
         return first
     kind = np.empty(len(is_second), np.int64)

@@ -77,7 +77,7 @@ def tally(noisy: FloatArray, expected: FloatArray, variance: float) -> Tally:
 
 
 def merge(tallies: Iterable[Tally]) -> Tally:
-    """Add up tallies of the same variance."""
+    """Add up tallies of noisy counts that have equal noise variances."""
     none = np.zeros(0, np.int64)
     every = [Tally(none, none, none), *tallies]
     return _summed(

@@ -309,7 +309,7 @@ def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> No
 
 @compiled_into_kernels
 def row_variance(c: int, j: int, state: State, node: Node) -> float:
-    """Return the variance of a row's slack: proximal if the row is inactive, else damped."""
+    """Return the variance of the slack of row j in child c: proximal if inactive, else damped."""
     wanted = state.center[c, j] - state.u[c, node.ends[-1] + j] * state.slack[c, j]
     if node.least[c, j] < wanted < node.most[c, j]:
         return float(state.slack[c, j])

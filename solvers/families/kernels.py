@@ -76,7 +76,7 @@ class Sums(NamedTuple):
 def number_groups(
     rows: IntArray, offsets: IntArray, cells: IntArray, groups: IntArray, sizes: IntArray
 ) -> None:
-    """Number the groups that contain the cells of each family, in order of their first cells.
+    """Number the groups that contain cells of each family, by the first cell of each group.
 
     For partition t, int64 `rows[t]` of a schema, and family f with k cells from offsets[f] on:
     writes int64[k] to `groups` from T offsets[f] + t k on, and the number of groups to sizes[f, t].

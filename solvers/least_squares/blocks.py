@@ -155,7 +155,13 @@ class Partitions:
 
 
 def side_by_side(terms: Sequence[Term], C: int, k: int) -> Partitions:
-    """Put the partition queries among some terms side by side."""
+    """Put the answers of all partition queries in one array; other terms are left out.
+
+    Args:
+      terms: The terms of a node.
+      C: Number of children.
+      k: Number of live cells.
+    """
     partitions = [term for term in terms if isinstance(term, LeastSquaresTerm)]
     T = len(partitions)
     ends = np.zeros(T + 1, np.int64)
@@ -241,6 +247,10 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
 
 def extent(problem: NodeProblem, fixed: Fixed = ()) -> tuple[int, float, int]:
     """Compute the size of the arranged problem without arranging it.
+
+    Args:
+      problem: The node problem.
+      fixed: Further given partition sums, as groups int64[k] and targets float64[C, m].
 
     Returns:
       Cells of its largest block. Numbers in its matrices over cells: of the blocks, one for each

@@ -165,6 +165,12 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
     """Compute the certificate of a point from the problem itself.
 
     The gradient is summed up term by term, without the arrays of the solver.
+
+    Args:
+      problem: The node problem.
+      fixed: Further given partition sums, as groups int64[k] and targets float64[C, m].
+      q: The node problem in arrays.
+      point: The candidate solution.
     """
     x = np.maximum(point.x, 0)
     top = float(q.unit.max())

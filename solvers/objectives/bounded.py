@@ -305,7 +305,14 @@ def smallest_deviation(
     fixed: FloatArray,
     targets: FloatArray,
 ) -> float:
-    """Return min over x >= 0 with fixed x = targets of the largest |M x - a| / deviation.
+    """Return the least value, over x >= 0 with `fixed` x = `targets`, of max |M x - a| / deviation.
+
+    Args:
+      matrix: M, float64[m, n].
+      answers: a, float64[m].
+      deviations: float64[m], standard deviations of the answers.
+      fixed: float64[e, n], rows whose sums are given.
+      targets: float64[e], the given sums.
 
     >>> none = np.zeros((0, 1)), np.zeros(0)
     >>> round(smallest_deviation(np.ones((2, 1)), np.array([1.0, 5.0]), np.ones(2), *none), 9)

@@ -221,7 +221,12 @@ class Penalty:
 
     @classmethod
     def of_distance(cls, sums: Sums, number: int) -> Penalty:
-        """Return the cost |sum - real value| over the queries of a pass, on the grid."""
+        """Return the cost |rounded sum - real sum|, weighted by the queries of one pass, on the grid.
+
+        Args:
+          sums: The sums.
+          number: Index of the pass.
+        """
         above = np.where(sums.above > 0, on_grid(sums.above), 0)
         floor_cost, middle = cost_at_floor(above) / STEPS, cost_of_one_more(above) / STEPS
         return cls(sums.weights[number], floor_cost, middle)
