@@ -64,7 +64,7 @@ class Lattice:
     """All geounits of a spine.
 
     Attributes:
-      spine: The geolevels.
+      spine: Names and prefix lengths of the geolevels.
       codes: Per geolevel, bytes[G_l] geocodes, sorted, unique.
       parents: Per geolevel, int64[G_l] index of the parent one geolevel up; -1 at the root.
       first_child: Per geolevel but the last, int64[G_l + 1]; geounit g has the children

@@ -84,10 +84,10 @@ def optimize_spine(
     """Apply a design to a spine.
 
     Args:
-      spine: The geolevels.
+      spine: Names and prefix lengths of the geolevels.
       codes: bytes[n] geocodes of the leaves, in any order.
       entities: One row per leaf.
-      design: What to change.
+      design: The steps that change the spine.
       marked: bool[n], leaves of the split-off half; needed if the design splits.
 
     Raises:

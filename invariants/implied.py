@@ -63,7 +63,7 @@ class Cut:
     Attributes:
       chosen: bool[t], the set S.
       side: Whether the bound is a lower or an upper one.
-      bound: LB(S) or UB(S).
+      bound: The bound: LB(S) or UB(S), by `side`.
       violation: Distance of the counts from the bound, in persons; 0 if no bound is violated.
     """
 

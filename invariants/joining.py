@@ -88,8 +88,8 @@ class Joined:
       leaves: int64[r], the leaf of each record.
       numbers: int64[r], the number of its unit in the leaf, from 1 in the order of cells; 0 for
         records without unit, which come first.
-      units: int64[r], the cell of its unit; -1 without.
-      cells: int64[r], the cell of the record.
+      units: int64[r], the cell of the unit of each record; -1 for records without unit.
+      cells: int64[r], the cell of each record.
     """
 
     leaves: IntArray
@@ -285,9 +285,9 @@ def _paired(
     many as possible get a slot of their code. The remaining ones are matched by their keys.
 
     Args:
-      order: First records and codes.
-      records: Leaf, cell and key of each.
-      slots: Leaf, code, key and turn of each.
+      order: Which records are first, and the codes that records and slots are matched by.
+      records: Leaf, cell and key of each record.
+      slots: Leaf, code, key and turn of each slot.
 
     Returns:
       int64[m] indices into `records` and into `slots`.

@@ -64,7 +64,7 @@ class LeavesTable:
 
     Attributes:
       offsets: int64[G + 1]; geounit g has the rows offsets[g]:offsets[g + 1].
-      leaves: All rows.
+      leaves: The rows of all geounits, end to end.
     """
 
     offsets: IntArray
@@ -152,8 +152,8 @@ def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
     rows as adding up at once.
 
     Args:
-      leaves: Rows.
-      owners: int64[R], owner of each row.
+      leaves: The rows to add up.
+      owners: int64[R], owner of each row, such as its geounit or parent.
       n_owners: Number of owners.
 
     Returns:

@@ -79,7 +79,7 @@ class LinearRow(Constraint):
         """Return int64[G] lower and upper bounds at the last geolevel, `NO_LIMIT` for none.
 
         Args:
-          given: int64[G, m], as in `broken`.
+          given: int64[G, m], public counts of G geounits.
         """
         least = -NO_LIMIT if self.least is None else self.least
         most = NO_LIMIT if self.most is None else self.most

@@ -68,7 +68,7 @@ class KroneckerTerm:
     applied attribute by attribute.
 
     Attributes:
-      query: Q.
+      query: Q, the query over the whole schema.
       cells: int64[k], the live cells as cells of the schema, the same in all terms of a node.
       adjoint: float64[C, k], Q'y_c on the live cells.
       weights: float64[C], inverse variance of the noise of each child; 0 if not measured there.
@@ -161,7 +161,7 @@ class NodeProblem:
 
     Attributes:
       geocode: The parent's label; not interpreted.
-      n_cells: k, live cells.
+      n_cells: k, the number of live cells.
       parent: int64[k], the parent's counts, all positive; None at the root.
       terms: The noisy answers. Together with the exact ones they have full column rank in every
         child.
@@ -172,7 +172,7 @@ class NodeProblem:
       leaves: Bounds of the leaves below each child, or None.
       order: Least-squares passes, each the indices of its terms; () for a single pass. Answers of
         a pass are fixed in later passes.
-      n_children: C.
+      n_children: C, the number of children.
     """
 
     geocode: str
@@ -247,7 +247,7 @@ class Estimate:
 
     Attributes:
       values: float64[C, k], counts of the live cells of each child.
-      certificate: Its residuals.
+      certificate: Optimality residuals of `values`.
       status: SOLVED if the residual is within the requested tolerance.
       iterations: Iterations of the fallback.
       newton_steps: Active-set steps.
@@ -271,7 +271,7 @@ def group_sums(values: npt.NDArray[Number], groups: IntArray, n_groups: int) -> 
     Args:
       values: [C, k], integers or floats.
       groups: int64[k], the group of each column.
-      n_groups: m.
+      n_groups: m, the number of groups.
 
     Returns:
       [C, m], of the same dtype: exact where that is integers.

@@ -197,7 +197,7 @@ def weighted_answers(
       noisy: float64[N, m], the noisy answers of N units.
       distributions: Distribution eta of the noise of each of the m answers.
       draws: Number of simulated answers per unit.
-      generator: Random numbers.
+      generator: Generator of the random numbers.
 
     Returns:
       float64[draws, N, m] answers and float64[draws, N] weights; for every unit, weighted sums are

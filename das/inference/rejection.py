@@ -28,7 +28,7 @@ class PosteriorDraws:
     Attributes:
       parameters: float64[n, p], of the parameters.
       answers: float64[n, m], of the confidential answers.
-      proposals: How many were simulated for them.
+      proposals: Number of proposals that were simulated to get these draws.
     """
 
     parameters: FloatArray

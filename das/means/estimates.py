@@ -36,7 +36,7 @@ class Clipping:
     """The interval to which the values of a stratum are clipped.
 
     Attributes:
-      lower: Least value.
+      lower: Least value after clipping.
       upper: Largest value, lower + 2 T.
 
     Raises:
@@ -119,8 +119,8 @@ class NoisySum:
     """The noisy sum of one stratum; safe after the firewall.
 
     Attributes:
-      clipping: The clipping of the values; its center was subtracted from each.
-      mechanism: The noise.
+      clipping: The clipping of the values; its center was subtracted from each value.
+      mechanism: The mechanism that drew the noise.
       answer: The sum plus noise.
     """
 

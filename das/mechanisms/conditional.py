@@ -308,7 +308,8 @@ def most_steps(margins: Sequence[IntArray], records: int) -> int:
     other classes are at most the counts of a marginal, which add up to N over its values.
 
     Args:
-      margins: As in `margin_rows`; exactly these marginals are kept, in this order.
+      margins: Per marginal int64[n], the value of each cell, from 0. Exactly these marginals are
+        kept, in this order.
       records: N, the sum of the table.
     """
     rows = margin_rows(margins)
@@ -342,9 +343,9 @@ def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> 
     """Refuse a problem for which some table with this many records is too large to sample.
 
     Args:
-      margins: As in `margin_rows`.
+      margins: Per marginal int64[n], the value of each cell, from 0.
       records: Sum of the table.
-      scale: As in `conditional_table`.
+      scale: Scale of the discrete Laplace noise, as in `conditional_table`.
 
     Raises:
       BudgetError: A draw may need more than 2,000,000 products, or weights are too small for

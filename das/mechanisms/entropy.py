@@ -181,8 +181,8 @@ class Stream:
     """The noise of some rows at one position, each row drawn once; created by `Streams.open`.
 
     Args:
-      key: The noise key.
-      position: The position.
+      key: The key from which the noise is derived.
+      position: Indices that identify the answers in the fixed plan of noise streams.
       rows: int64[G], numbers of the rows, such as of geounits in their geolevel; distinct.
     """
 
@@ -235,7 +235,7 @@ class Streams:
     `Streams` anew and draws the same noise again.
 
     Args:
-      key: The noise key.
+      key: The key from which all noise is derived.
     """
 
     def __init__(self, key: NoiseKey) -> None:

@@ -53,7 +53,7 @@ class SamplingTable:
       weights: P(|X| = k) is proportional to w(k), and to 2 w(k) for k > 0 if two-sided.
       word_bits: b, from 1 to 63. Tests use small values, so that undecided words become common.
       thresholds: uint64[K + 1], floor(F(k) 2^b) for k = 0..K; the last is 2^b - 1.
-      words_per_draw: 1.
+      words_per_draw: Number of uniform words that a draw starts from, 1.
       guide: int64[2^(g+1)], the draw for each combination of sign and g leading bits, or SEARCH.
     """
 

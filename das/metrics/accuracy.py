@@ -32,7 +32,7 @@ class Change:
 
     Attributes:
       rank: -l1, so that the natural order puts the most changed first.
-      geocode: The geounit.
+      geocode: Geocode of the geounit.
       true_total: Persons in truth.
       net: Sum of the errors of all answers; for a partition query, the change of the total.
     """
@@ -54,7 +54,7 @@ class ErrorSummary:
 
     Attributes:
       geounits: int64[6]; geounits by bin of true population, see SIZE_EDGES.
-      persons: True persons in all of them.
+      persons: True persons in all compared geounits.
       keys: int64[k]; distinct (error, size bin, true-count bin) packed by `pack`, increasing.
       counts: int64[k]; answers with each key, positive.
       appeared: Answers that are zero in truth and not in the release.

@@ -122,7 +122,7 @@ class Differences:
     """Cells in which a release differs from the truth, computed once for all groups and tables.
 
     Attributes:
-      n_geounits: G.
+      n_geounits: G, the number of geounits.
       owners: int64[k]; geounit of each cell that differs.
       cells: int64[d]; the distinct cells that differ in some geounit, increasing.
       positions: int64[k]; index into `cells` of each cell that differs.

@@ -134,8 +134,8 @@ class ClassInterval:
     """Interval for truth - released answer in one class.
 
     Attributes:
-      low: Lower end.
-      high: Upper end.
+      low: Lower end of the interval.
+      high: Upper end of the interval.
       answers: Number of answers of replicates behind the interval.
       expected: Estimated coverage: share of answers of replicates inside intervals computed from
         replicates of replicates; None without such replicates.

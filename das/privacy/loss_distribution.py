@@ -66,7 +66,7 @@ class UnitShifts:
     """Answers with independent noise of one distribution that all move by 1 if a record is added.
 
     Attributes:
-      mechanism: The noise.
+      mechanism: The noise of each shifted answer.
       times: Number of answers, >= 1.
 
     Raises:

@@ -111,7 +111,7 @@ class Invariance:
       spine: Names of geolevels, root first.
       attributes: Names of attributes; the last one varies fastest over cells.
       shape: Number of levels of each attribute.
-      held: Invariant sums.
+      held: Invariant sums, which neighboring data sets share.
       possible: bool[n], cells that may hold records; None for all cells.
       zeros: Name of the impossible cells in reports.
       places: Name in reports of a published list of the geounits that have records; empty if the
@@ -327,7 +327,7 @@ def _has_sum(rows: Sequence[tuple[int, ...]], count: int) -> bool:
 
     Args:
       rows: The signatures, all different. No smaller number of them sums to zero.
-      count: 2, 3 or 4.
+      count: Number of rows in a sum: 2, 3 or 4.
     """
     negative = [tuple(-value for value in row) for row in rows]
     if count == 2:

@@ -53,7 +53,7 @@ class AdaptiveRounds:
       order: Candidates are the sets of up to so many attributes, weighted by how much of the
         workload of all such sets they overlap.
       rounds_per_attribute: T = 16 d rounds are planned for; they get dearer where nothing is won.
-      selection_share: Part of each round that selects.
+      selection_share: Share of the cost of each round that pays for the selection.
       most_megabytes: Largest junction tree, at 8 bytes a cell, once all of rho is spent. The
         authors' is 80.
       steps: Steps of mirror descent after each round, from the previous model; 1000 in AIM.

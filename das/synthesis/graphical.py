@@ -44,7 +44,7 @@ class JunctionTree:
     """Cliques of attributes, joined so that those with an attribute in common are connected.
 
     Attributes:
-      sizes: Levels of each attribute.
+      sizes: Number of levels of each attribute.
       cliques: Positions in rising order; a clique stands after its parent.
       parents: Of each clique the position of its parent, -1 of the first. Where parts have no
         attribute in common, the separator is empty.
@@ -305,8 +305,8 @@ def fit_model(
     step is halved until the loss falls by half of what its slope promises.
 
     Args:
-      sizes: Levels of each attribute.
-      targets: At least one.
+      sizes: Number of levels of each attribute.
+      targets: By sets of attributes, at least one: the shares that are fitted.
       steps: Largest number of steps.
       before: A model of fewer sets to start from.
     """

@@ -91,7 +91,7 @@ class Measurer:
     """Adds noise to answers about records.
 
     Attributes:
-      records: The records.
+      records: The confidential records.
       neighbors: Which data sets count as neighbors.
       streams: Noise streams, used for nothing else.
     """

@@ -83,7 +83,7 @@ def fit_mixture(domain: Domain, targets: Targets, fit: Fit, rng: Generator) -> M
 
     Args:
       domain: The merged domain.
-      targets: Tables of it.
+      targets: Tables over the merged domain that are fitted.
       fit: Components, steps and starts.
       rng: Generator of the starts.
 
@@ -106,9 +106,9 @@ def refit_mixture(
 
     Args:
       domain: The merged domain.
-      targets: Tables of it.
-      fit: Steps and rate.
-      levels: Per attribute float64[K, n_i].
+      targets: Tables over the merged domain that are fitted.
+      fit: Number of steps and learning rate; its components and starts are not used.
+      levels: Per attribute float64[K, n_i], the components to start from.
     """
     loss = Loss.of(domain, targets)
     start = np.concatenate([each.T for each in levels])
@@ -122,9 +122,9 @@ class Loss:
 
     Attributes:
       sizes: int64[d], levels of each attribute.
-      starts: int64[d], the first level of each.
+      starts: int64[d], index among the L levels of the first level of each attribute.
       goal: float64[L, L], shares of the residuals of all pairs.
-      weight: float64[L, L], 0 within an attribute.
+      weight: float64[L, L], weight of each entry of `goal`; 0 within an attribute.
       shares: float64[L], of the levels.
       share_weight: float64[L], weights of the levels.
     """

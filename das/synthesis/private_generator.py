@@ -31,8 +31,8 @@ def generator_rho(
     """Return the exact rho of all rounds from the epsilon of one round.
 
     Args:
-      round_epsilon: eps0, positive.
-      rounds: T, positive.
+      round_epsilon: eps0, the epsilon of one round, positive.
+      rounds: T, the number of rounds, positive.
       share: a, between 0 and 1.
 
     Raises:

@@ -128,8 +128,8 @@ class NoisyAnswer:
     """One query with its noise; safe after the firewall.
 
     Attributes:
-      query: Query over the domain of its phase.
-      mechanism: The noise.
+      query: Query over the domain of the phase in which it was measured.
+      mechanism: The mechanism that drew the noise.
       rho: Cost of the answer, exact.
       answers: int64[m], the noisy answers of the query.
     """

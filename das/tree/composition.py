@@ -48,7 +48,7 @@ class Family:
       chain: int64[l, k], nested partitions of the cells, coarsest first; the last row has single
         cells.
       information: float64[C, k, k], H.
-      adjoint: float64[C, k], b.
+      adjoint: float64[C, k], b, the sum over queries of Q'y / variance.
       totals: float64[C], expected totals.
       flat: bool[C], children without an expected total.
     """
@@ -164,9 +164,9 @@ def posterior(
     """Return best linear estimates of the children's cells, float64[C, k], that sum to the parent.
 
     Args:
-      family: The family.
+      family: A parent and its children.
       variance: float64[C], variance of true totals around expected ones; not used for flat ones.
-      dispersion: Fitted D.
+      dispersion: The fitted dispersion D.
       kappa: Factor of D; values above 1 trust the noisy answers more.
     """
     n_children, k = family.adjoint.shape

@@ -120,8 +120,8 @@ def group_sums(
     """Sum integer answers by group along an axis, exactly.
 
     Args:
-      answers: integers[G, ...].
-      axis: At least 1.
+      answers: integers[G, ...], answers of G geounits.
+      axis: Axis along which answers are summed, at least 1.
       group: int64[n], the group of each entry along the axis; every group from 0 on occurs.
 
     Returns:
@@ -195,8 +195,8 @@ class Coordinates:
         """Keep the span of queries that the components fit.
 
         Args:
-          queries: At least one.
-          most: The largest D.
+          queries: The queries, at least one.
+          most: Largest allowed number D of coordinates per component.
 
         Raises:
           SchemaError: A component needs a larger D.
@@ -217,7 +217,7 @@ class Coordinates:
         """Test whether a subspace of the coordinates determines all answers of a query.
 
         Args:
-          query: Any query.
+          query: A query over the same schema.
           within: Per component, float64[D, k], orthonormal.
         """
         factors = self._factors(self.distinct_answers(query)[0])
@@ -295,7 +295,7 @@ class Coordinates:
         """Apply the transpose of a query to answers: return Q'y in coordinates.
 
         Args:
-          query: Any query.
+          query: A query over the same schema.
           answers: number[G, m], one row y per geounit.
         """
         return self.adjoint_sum([query], [answers], [1.0], len(answers))
@@ -311,10 +311,10 @@ class Coordinates:
         """Add up the weighted adjoint answers of queries: return sum_q w_q Q_q'y_q.
 
         Args:
-          queries: Any queries.
+          queries: Queries over the same schema.
           answers: Per query, number[G, m].
           weights: Per query one number, or float64[G].
-          n_geounits: G.
+          n_geounits: G, the number of geounits.
           add_up: Function that sums integers by group.
         """
         sums: dict[tuple[int, int], tuple[_Product, FloatArray]] = {}
@@ -346,8 +346,8 @@ class Coordinates:
         answers. Float answers are not summed first.
 
         Args:
-          query: Any query, Q.
-          answers: number[G, m], y.
+          query: Q, a query over the same schema.
+          answers: number[G, m], answers y of G geounits.
           add_up: Function that sums integer answers by group, such as `group_sums`.
         """
         equal = self._equal_rows(query)

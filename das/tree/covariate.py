@@ -49,8 +49,8 @@ class Children:
     Attributes:
       noisy: float64[G], unbiased noisy totals of persons.
       variance: float64[G], their noise variances.
-      units: float64[G], housing units; public.
-      apart: bool[G], children with persons outside housing units, such as facilities; public.
+      units: float64[G], housing units of each child; public.
+      apart: bool[G], which children have persons outside housing units, as in facilities; public.
       owners: int64[G], index of each child's parent, 0..F-1, ascending.
       parents: float64[F], released totals of the parents.
     """
@@ -265,7 +265,7 @@ def answers(
 
     Args:
       children: The children of some parents.
-      learned: Fitted V.
+      learned: The fitted variance V.
       kappa: Factor of V; values above 1 trust the noisy answers more.
 
     Returns:

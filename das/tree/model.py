@@ -155,8 +155,8 @@ def partial_terms(
     Terms are cached per process, because every task deserializes equal queries again.
 
     Args:
-      measured: As for `spine_terms`; at least one query.
-      exact: As for `spine_terms`.
+      measured: Per geolevel, the queries that are measured; at least one query.
+      exact: Per geolevel, its invariants. They include all invariants of the next finer geolevel.
 
     Raises:
       SchemaError: The queries group the levels in too many ways.

@@ -197,7 +197,7 @@ def interleave(first: Moments, second: Moments, is_second: BoolArray) -> Moments
     Args:
       first: Rows for the geounits that `is_second` does not mark.
       second: Rows for the geounits that `is_second` marks.
-      is_second: bool[G].
+      is_second: bool[G], which geounits of the result are rows of `second`.
     """
     if not is_second.any():  # the most frequent case: only children are few
         return first

@@ -38,7 +38,7 @@ def rank_sets(members: IntArray, n_attributes: int) -> IntArray:
 
     Args:
       members: int64[m, k], rows strictly increasing, 0 <= entry < d.
-      n_attributes: d.
+      n_attributes: d, the number of attributes.
 
     Returns:
       int64[m].
@@ -67,7 +67,7 @@ class AttributeSets:
     noise scales) follow it.
 
     Attributes:
-      n_attributes: d.
+      n_attributes: d, the number of attributes.
       by_order: by_order[k] is int64[m_k, k], rows strictly increasing.
     """
 

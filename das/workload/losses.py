@@ -185,7 +185,7 @@ def best_noise(
     """Choose the noise of least loss for given bases, at privacy cost 1 of one added record.
 
     Args:
-      loss: What to minimize.
+      loss: The loss to minimize.
       workload: Marginals with weights.
       bases: One per attribute.
       neighbors: With bounded neighbors, the noise for a sum of variances minimizes the cost of a

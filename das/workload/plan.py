@@ -135,7 +135,7 @@ class ExactPlan:
 
         Args:
           noisy: One array per query.
-          names: Attributes of a marginal of the workload, in its order.
+          names: Attributes of a marginal of the workload, in the order of the workload.
           most_bytes: Most memory for the reconstruction.
 
         Returns:
@@ -224,7 +224,7 @@ def plan_workload(
     Args:
       workload: Marginals with weights.
       method: The family of planners.
-      kind: What to minimize.
+      kind: The loss to minimize.
       neighbors: The relation for which plans are compared at equal cost. With bounded neighbors,
         the noise of residual sets for a sum of variances is chosen for changed records.
 

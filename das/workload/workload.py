@@ -36,8 +36,8 @@ class AttributeWorkload:
     """Base matrix W of one attribute, float64[m, n]; implicit for the regular kinds.
 
     Attributes:
-      name: The attribute.
-      kind: The form of W.
+      name: Name of the attribute.
+      kind: The form of the base matrix W.
       size: n, the number of levels, at least 2.
       given: float64[m, n], read-only, if the kind is GIVEN.
 

@@ -78,7 +78,7 @@ class Elimination(NamedTuple):
     Attributes:
       side: int64[C], 1 for the base nodes, 0 for the groups.
       begin: int64[C + 1], start of the factor of each child.
-      factors: float64.
+      factors: float64, the triangular factors of all children, end to end.
     """
 
     side: IntArray

@@ -81,7 +81,7 @@ class Information:
 
         Args:
           problem: The node problem; its terms are Kronecker queries or partitions.
-          equalities: Given sums.
+          equalities: Partition sums that are given for every child.
 
         Raises:
           SolverError: Queries and given sums do not have full column rank.

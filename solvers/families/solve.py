@@ -91,7 +91,7 @@ class PackedFamilies:
     """Families with their answers, and their counts once solved.
 
     Attributes:
-      parents: The families.
+      parents: Parents of the families, with the live cells and counts of each.
     """
 
     def __init__(

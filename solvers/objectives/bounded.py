@@ -79,7 +79,7 @@ def solve_bounded(problems: BoundedProblems, start: FloatArray | None = None) ->
     """Solve all problems exactly up to rounding errors.
 
     Args:
-      problems: R problems.
+      problems: The R problems; each is solved alone.
       start: float64[R, n], a guess; cells strictly inside their bounds start as free.
 
     Returns:

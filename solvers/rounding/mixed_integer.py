@@ -76,7 +76,7 @@ def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> Mixe
 
     Args:
       program: The program.
-      time_limit: Seconds.
+      time_limit: Most seconds of work.
 
     Returns:
       The best point; it is a solution only if its outcome is SOLVED.

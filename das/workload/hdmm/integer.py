@@ -85,7 +85,7 @@ def round_to_integers(
     the counts and must fit in 63 bits.
 
     Args:
-      strategy: The strategy.
+      strategy: The strategy to round.
       scale: At least 1.
       neighbors: The neighboring relation of the budget.
 

@@ -47,7 +47,7 @@ class ResidualAnswers:
     """Answers y_S of all residual sets of a plan, in one array.
 
     Attributes:
-      plan: The plan.
+      plan: The plan by which the residuals were measured.
       values: float64[sum of sizes]; set by set, each in C order of its residual rows.
 
     Raises:

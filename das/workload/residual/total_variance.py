@@ -103,7 +103,7 @@ class TotalVariance:
     """Least weighted sum of variances at privacy cost 1, and its derivatives.
 
     Attributes:
-      value: F.
+      value: F, the least weighted total variance.
       pivot_slopes: float64[d], derivatives of sqrt(F) by s_i.
       product_slopes: float64[d], derivatives of sqrt(F) by rho_i.
     """
