@@ -92,7 +92,7 @@ class PinnedQuery(Invariant):
 
     @property
     def is_compared(self) -> bool:
-        """Return False: the answers of the data may differ from those of the release."""
+        """Return False: answers of the data may differ from answers of the earlier release."""
         return False
 
     def held(self, cells: IntArray) -> list[Held]:

@@ -63,7 +63,7 @@ class NormalRegression:
     def _departures(
         answers: FloatArray, theta: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray, float, float]:
-        """Return x, how far y is from the line and x from its mean, and both variances."""
+        """Return x, y minus its line, x minus its mean, and the variances of these deviations."""
         intercept, slope, log_residual, mean, log_variance = theta.tolist()
         x, y = answers[:, :, 0], answers[:, :, 1]
         variances = math.exp(log_residual), math.exp(log_variance)
@@ -266,7 +266,12 @@ class CountRegression:
 
 
 def _log_poisson(s: FloatArray, means: FloatArray) -> FloatArray:
-    """Log of the probabilities of s, float64[n, N], under float64[N] means; -inf off the counts."""
+    """Return the log of Poisson probabilities, float64[n, N]; -inf where s is no count.
+
+    Args:
+      s: float64[n, N], n draws of the counts of N units.
+      means: float64[N], the mean of each unit.
+    """
     from scipy.special import gammaln
 
     possible = (s >= 0) & (s == np.rint(s))

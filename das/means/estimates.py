@@ -224,7 +224,7 @@ class Steps:
     """Costs and failure probability of the steps of an estimate.
 
     Attributes:
-      costs: rho of each step.
+      costs: Exact cost of each step: rho, or epsilon under pure differential privacy.
       failure: beta, the failure probability of the intervals of all steps, 0 < beta < 1.
       intersect: Whether each interval is intersected with the previous one.
     """
@@ -246,7 +246,7 @@ class Steps:
         Args:
           rho: The cost of all steps.
           n_steps: Number of steps.
-          failure: Probability that some interval misses its mean.
+          failure: beta, the failure probability of the intervals of all steps.
           intersect: Whether each interval is cut to the previous one.
 
         >>> Steps.split(Fraction(1, 2), 3).costs

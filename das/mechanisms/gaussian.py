@@ -164,7 +164,7 @@ class DiscreteGaussian(Mechanism):
 
     @property
     def parameter(self) -> Fraction:
-        """Return sigma_sq."""
+        """Return sigma_sq, the parameter of the mechanism."""
         return self.sigma_sq
 
     @property

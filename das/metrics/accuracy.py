@@ -183,7 +183,15 @@ def summarize_query(
 def _summarize(
     geocodes: Sequence[str], totals: IntArray, size: int, owners: IntArray, pairs: IntArray
 ) -> ErrorSummary:
-    """Summarise entries (geounit, truth, released); answers without an entry are zero in both."""
+    """Summarise errors of answers; answers without an entry are zero in truth and release.
+
+    Args:
+      geocodes: Geocode of each of G geounits.
+      totals: int64[G], true persons of each geounit.
+      size: Number of answers per geounit.
+      owners: int64[k], the geounit of each entry.
+      pairs: int64[2, k], true and released answer of each entry.
+    """
     n_geounits = len(totals)
     truth, released = pairs
     errors = released - truth

@@ -41,7 +41,7 @@ class ClassErrors:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the two arrays."""
+        """Return the memory of `keys` and `counts` in bytes."""
         return self.keys.nbytes + self.counts.nbytes
 
     def by_class(self) -> dict[int, tuple[IntArray, IntArray]]:

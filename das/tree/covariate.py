@@ -296,12 +296,12 @@ def risk(
     independent of the other inputs of f.
 
     Args:
-      noisy: float64[...], z.
-      variance: float64[...], v.
-      solved: float64[...], a'f(y).
-      shifted_noisy: float64[...], z'.
-      shifted: float64[...], a'f(y + d e).
-      step: d.
+      noisy: float64[...], z, the linear estimate of each answer.
+      variance: float64[...], v, the variance of each linear estimate.
+      solved: float64[...], a'f(y), the answers of the estimator.
+      shifted_noisy: float64[...], z', the linear estimates from shifted noisy answers.
+      shifted: float64[...], a'f(y + d e), the answers of the estimator from shifted noisy answers.
+      step: d, the size of the shift in standard deviations of the noise.
 
     References:
       Stein, Ann. Statist. 9 (1981), 1135-1151; Ramani, Blu & Unser, IEEE Trans. Image Process. 17

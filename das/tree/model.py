@@ -22,7 +22,7 @@ LEAST_VARIANCE = 1e-6  # floor for integer noise that is nonzero less than once 
 
 
 def precision(mechanism: Mechanism) -> float:
-    """Return 1 / variance of one noisy answer."""
+    """Return 1 / variance of the noise of a mechanism; the variance counts as at least 1e-6."""
     return 1.0 / max(mechanism.variance(), LEAST_VARIANCE)
 
 
@@ -173,8 +173,8 @@ class _LevelQueries:
 
     Attributes:
       key: Names and matrices of all queries.
-      measured: As for `partial_terms`.
-      exact: As for `partial_terms`.
+      measured: Per geolevel, the queries that are measured.
+      exact: Per geolevel, its invariants.
     """
 
     key: tuple[object, ...]

@@ -41,9 +41,9 @@ class SubtreeTargets:
     """Targets of the node problem for G geounits, from their subtrees.
 
     Attributes:
-      queries: Q queries.
-      answers: Per query, float64[G, m].
-      weights: float64[G, Q], nonnegative.
+      queries: Q queries, whose answers and weights replace the subtree estimates.
+      answers: Per query, float64[G, m], its answers in each geounit.
+      weights: float64[G, Q], nonnegative: the weight of each query in each geounit.
       misfit: float64[G], root mean square of the relative error of the information; 0 if exact.
     """
 

@@ -86,7 +86,7 @@ def round_to_integers(
 
     Args:
       strategy: The strategy to round.
-      scale: At least 1.
+      scale: Factor of the rows before they are rounded, at least 1.
       neighbors: The neighboring relation of the budget.
 
     Returns:

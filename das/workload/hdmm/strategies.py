@@ -295,7 +295,17 @@ def _group(workload: Workload, solve: AttributeSolver, indexes: IntArray) -> _Gr
 def _merge(
     workload: Workload, solve: AttributeSolver, groups: Sequence[_Group], norm: Norm
 ) -> list[_Group]:
-    """Merge groups greedily; the gain is the sum of two roots of e less that of the union."""
+    """Merge pairs of groups while it lowers the error, the largest gain first.
+
+    The gain is root(e_1) + root(e_2) - root(e_union), e the error of a group; roots are square
+    roots, or cube roots for the L1 norm.
+
+    Args:
+      workload: The marginals.
+      solve: Solves the problem of one attribute.
+      groups: The groups to start from.
+      norm: The norm of the privacy cost.
+    """
     current = list(groups)
     tried: dict[tuple[bytes, bytes], _Group] = {}
     while len(current) > 1:
