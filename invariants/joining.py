@@ -219,14 +219,20 @@ def _within(groups: IntArray) -> IntArray:
 
 
 def _leaf_keys(codes: Sequence[str], seed: int) -> _Keys:
-    """Return a key of each leaf, from its geocode and the seed."""
+    """Return a pseudorandom key of each leaf, a hash of its geocode with the seed."""
     salt = seed.to_bytes(8, "little")
     digests = b"".join(blake2b(code.encode(), digest_size=8, key=salt).digest() for code in codes)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def _scrambled(keys: _Keys, numbers: IntArray, stream: int) -> _Keys:
-    """Return pseudorandom keys by the finalizer of SplitMix64 (Steele et al. 2014)."""
+    """Derive pseudorandom keys by the finalizer of SplitMix64 (Steele et al. 2014).
+
+    Args:
+      keys: The key of the leaf of each entry.
+      numbers: Number of each entry in its leaf.
+      stream: Purpose of the keys, 0..3, so that keys of different purposes are independent.
+    """
     step = np.uint64(0x9E3779B97F4A7C15)
     mixed = keys + step * (np.uint64(4) * numbers.astype(np.uint64) + np.uint64(stream))
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -242,10 +248,18 @@ def _shared_out(
     keys: _Keys,
     codes: Sequence[str],
 ) -> IntArray:
-    """Return int64[u]: records of one type in each unit, of int64[G] records, as even as possible.
+    """Divide the records of one type among the units of each leaf as evenly as possible, int64[u].
 
     Records beyond the lower bounds are divided evenly among units below their upper bounds.
     Remainders go to the units with the least keys.
+
+    Args:
+      wanted: int64[G], records of the type in each leaf.
+      leaf: int64[u], the leaf of each unit.
+      least: int64[u], fewest records of each unit.
+      most: int64[u], most records of each unit.
+      keys: The key of each unit, which decides who gets remainders.
+      codes: Geocode of each leaf, for errors.
 
     Raises:
       VerificationError: The bounds of the units of a leaf exclude its number of records.

@@ -223,7 +223,14 @@ def _summarize(
 def _most_changed(
     geocodes: Sequence[str], totals: IntArray, l1: IntArray, net: IntArray
 ) -> tuple[Change, ...]:
-    """Return the TOP geounits with the largest positive l1."""
+    """Return the at most TOP geounits with the largest positive L1 error, largest first.
+
+    Args:
+      geocodes: Geocode of each geounit.
+      totals: int64[G], true persons of each geounit.
+      l1: int64[G], sum of absolute errors of each geounit.
+      net: int64[G], sum of errors of each geounit.
+    """
     wanted = min(TOP, int(np.count_nonzero(l1)))
     if wanted == 0:
         return ()

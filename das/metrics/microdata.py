@@ -115,7 +115,12 @@ def false_negative_rate_difference(
 
 
 def _rates(flags: BoolArray, groups: IntArray) -> FloatArray:
-    """Return the share of flags in every group that has records."""
+    """Return the share of flags in every group that has records.
+
+    Args:
+      flags: bool[n], the flag of each record.
+      groups: int64[n], the group of each record, numbered from 0.
+    """
     if len(flags) != len(groups):
         raise SchemaError("rates by group", "need one group per record")
     sizes = np.bincount(groups)

@@ -196,7 +196,15 @@ class Differences:
 def _errors(
     answers: IntArray, truth: IntArray, net: IntArray, of_error: IntArray, errors: IntArray
 ) -> GroupErrors:
-    """Return sums by group; `of_error` is the group of each error."""
+    """Return the sums of errors by group.
+
+    Args:
+      answers: int64[m], number of answers of each group.
+      truth: int64[m], true persons of each group.
+      net: int64[m], sum of the errors of each group.
+      of_error: int64[k], the group of each error.
+      errors: int64[k], the errors other than 0.
+    """
     size, n_groups = np.abs(errors), len(answers)
     largest = np.zeros(n_groups, np.int64)
     np.maximum.at(largest, of_error, size)

@@ -103,7 +103,7 @@ def _largest(at: Callable[[int], float], target: float, start: int) -> int | Non
 
 
 def _at(shift: UnitShifts, rho: Fraction) -> UnitShifts:
-    """Return the shifts with the noise at rho, given the noise at rho 1."""
+    """Return the shifts with their noise rescaled from rho 1 to the given rho."""
     noise = type(shift.mechanism).of(shift.mechanism.parameter / rho)
     if noise.unit_rho != rho * shift.mechanism.unit_rho:
         raise BudgetError(

@@ -189,7 +189,13 @@ def _mixture(domain: Domain, loss: Loss, probability: FloatArray) -> Mixture:
 
 
 def _descend(loss: Loss, fit: Fit, scores: FloatArray) -> FloatArray:
-    """Return probabilities float64[L, K] after all steps of Adam from scores of this shape."""
+    """Return the probabilities after all steps of Adam, float64[L, K].
+
+    Args:
+      loss: The loss to minimize.
+      fit: Number of steps and learning rate.
+      scores: float64[L, K], the scores to start from.
+    """
     scores = scores.copy()
     first, second = np.zeros_like(scores), np.zeros_like(scores)
     power_1 = power_2 = 1.0
@@ -238,7 +244,7 @@ def draw_records(
 
 
 def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
-    """Draw merged codes in the order of cells, each with its expected number up or down."""
+    """Draw merged codes by cell; each cell gets its expected number, rounded up or down."""
     sizes = mixture.domain.sizes
     first = next(k for k in range(len(sizes)) if math.prod(sizes[: k + 1]) ** 2 >= math.prod(sizes))
     leading = products(mixture.levels[: first + 1])

@@ -433,14 +433,21 @@ def _weights(
 def _chosen(
     levels: Sequence[FloatArray], chances: FloatArray, fit: Fit, rng: Generator
 ) -> tuple[FloatArray, ...]:
-    """Choose components of the pooled model, as many as a fit has, by systematic sampling."""
+    """Draw `fit.components` components of the pooled model by systematic sampling.
+
+    Args:
+      levels: Per attribute float64[K, n_i], the components of the pooled model.
+      chances: float64[K], probability of each component.
+      fit: The fit that starts from the components.
+      rng: Generator of the sample.
+    """
     marks = (np.arange(fit.components) + rng.random()) / fit.components
     at = np.minimum(np.searchsorted(np.cumsum(chances), marks), len(chances) - 1)
     return tuple(each[at] for each in levels)
 
 
 def _apportioned(shares: FloatArray, n: int) -> IntArray:
-    """Round to whole numbers in proportion to shares, summing to n: largest remainders."""
+    """Divide n into whole numbers in proportion to shares, by the largest remainders."""
     exact = shares * n
     out = np.floor(exact).astype(np.int64)
     order = np.argsort(out - exact, kind="stable")

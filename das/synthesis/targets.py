@@ -163,7 +163,12 @@ def rounded(values: FloatArray | float, unit: float = _UNIT) -> FloatArray:
 
 
 def _denoised(rest: FloatArray, deviation: float) -> FloatArray:
-    """Take what noise explains out of the departure of a pair from independence."""
+    """Shrink the departure of a pair from independence, which contains noise.
+
+    Args:
+      rest: float64[m, n], the noisy departure, with rows and columns that sum to 0.
+      deviation: Standard deviation of the noise of each cell before centering.
+    """
     m, n = rest.shape
     freedom = (m - 1) * (n - 1)
     if min(m, n) > 2:
@@ -174,7 +179,7 @@ def _denoised(rest: FloatArray, deviation: float) -> FloatArray:
 def _combined(
     first: tuple[FloatArray, float], second: tuple[FloatArray, float]
 ) -> tuple[FloatArray, float]:
-    """Average two measurements of one block, weighted by precision."""
+    """Average two measurements (table, standard deviation) of one block, weighted by precision."""
     precision, other = first[1] ** -2, second[1] ** -2
     mean = (precision * first[0] + other * second[0]) / (precision + other)
     return mean, (precision + other) ** -0.5

@@ -181,7 +181,13 @@ def add_leaves(sums: Moments, numbers: IntArray, unknown: Sequence[FloatArray]) 
 def _summed_precision(
     covariances: Matrices, counts: IntArray, unknown: Sequence[FloatArray]
 ) -> Matrices:
-    """Invert the summed covariance of children, per row of counts by kind int64[U, K]."""
+    """Invert the summed covariance of the children of each of U families.
+
+    Args:
+      covariances: Covariances of K kinds of children.
+      counts: int64[U, K], number of children of each kind.
+      unknown: Per component, float64[D, k], basis of the subspace that is not known exactly.
+    """
     out = []
     for part, basis in zip(covariances, unknown, strict=True):
         total = (counts.astype(np.float64) @ part.reshape(len(part), -1)).reshape(
@@ -269,7 +275,13 @@ def _distinct(rows: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _apply(matrices: FloatArray, kind: IntArray, values: FloatArray) -> FloatArray:
-    """Multiply the values of every geounit by the matrix at index `kind`, float64[G, D, R]."""
+    """Multiply the values of each geounit by its matrix, float64[G, D, R].
+
+    Args:
+      matrices: float64[K, D, D], one matrix per kind.
+      kind: int64[G], kind of each geounit.
+      values: float64[G, D, R].
+    """
     if len(matrices) == 1:
         return np.asarray(matrices[0] @ values)
     if matrices.shape[1] == 1:

@@ -225,7 +225,13 @@ def _normalize(logs: FloatArray) -> FloatArray:
 
 
 def _root(gram: FloatArray, weights: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
-    """Return eigenvalues float64[r] and vectors float64[n, r] of (D^.5 G D^.5)^.5."""
+    """Return eigenvalues float64[r] and vectors float64[n, r] of (D^.5 G D^.5)^.5.
+
+    Args:
+      gram: G, float64[n, n].
+      weights: Diagonal of D, float64[n].
+      rank: r, the rank of G.
+    """
     half = np.sqrt(weights)
     squares, vectors = np.linalg.eigh(half[:, None] * gram * half)
     floor = squares[-1] * 1e-30

@@ -132,7 +132,10 @@ def optimize_kronecker(
 def _terms(
     workload: Workload, factors: Sequence[AttributeStrategy]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return w_A prod_{i in A} t_i / o_i of marginals of positive weight, o, and t / o."""
+    """Return (w_A prod_{i in A} t_i / o_i per marginal A of positive weight, o, t / o).
+
+    t_i is the total variance of the answers of attribute i, and o_i the variance of its total.
+    """
     counted = workload.weights > 0
     members = list_members(workload.marginals)[counted]
     totals = np.array([factor.total_variance for factor in factors])
@@ -273,7 +276,7 @@ def optimize_union(
 
 
 def _separate(workload: Workload, solve: AttributeSolver) -> FloatArray:
-    """Return w_A prod_{i in A} t_i of marginals of positive weight, each optimized alone."""
+    """Return the least error of each marginal of positive weight if it were measured alone."""
     variances = [solve(each, 0.0, None).variance(each.gram) for each in workload.attributes]
     errors = workload.weights * workload.marginals.product(np.array(variances))
     return errors[workload.weights > 0]
@@ -284,7 +287,7 @@ def _roots(errors: Sequence[float], norm: Norm) -> FloatArray:
 
 
 def _split_error(errors: Sequence[float], norm: Norm) -> float:
-    """Return the error with optimal shares: (sum_j sqrt(e_j))^2, or cube roots for L1."""
+    """Return the error with optimal shares: (sum_j sqrt(e_j))^2, or (sum_j cbrt(e_j))^3 for L1."""
     return float(_roots(errors, norm).sum() ** (2 if norm is Norm.L2_SQUARED else 3))
 
 

@@ -63,10 +63,15 @@ def sum_over_supersets(
 
 
 def _symmetric_sums(residuals: AttributeSets, orders: list[int], values: FloatArray) -> FloatArray:
-    """Sum e_{k - |S|}(values outside S) over the orders k, for every S.
+    """Sum elementary symmetric polynomials e_{k - |S|}(values outside S) over k, for every S.
 
     The members of S split the other attributes into intervals, whose polynomials are multiplied.
     Dividing factors out of the full polynomial would lose digits.
+
+    Args:
+      residuals: The residual sets S.
+      orders: The orders k.
+      values: float64[d], the value of each attribute.
     """
     top, n = max(orders), len(values)
     # intervals[q, a, b] = e_q of values[a:b]
@@ -89,7 +94,13 @@ def _symmetric_sums(residuals: AttributeSets, orders: list[int], values: FloatAr
 
 
 def _multiply(left: FloatArray, right: FloatArray, degree: int) -> FloatArray:
-    """Multiply polynomials, coefficients along axis 0, up to a degree."""
+    """Multiply polynomials in one variable, up to a degree.
+
+    Args:
+      left: float64[a, m], coefficients of m polynomials, constant first.
+      right: float64[b, m], coefficients of the other factors.
+      degree: Highest degree to keep.
+    """
     if len(left) == 1:
         return left * right
     out = np.zeros((degree + 1, left.shape[1]))
