@@ -174,7 +174,15 @@ def _steps(spine: Spine, design: SpineDesign) -> Iterator[Step]:
 
 
 def _with_geolevel(spine: Spine, level: int, name: str, width: int, census: Spine) -> Spine:
-    """Return the spine with a geolevel below number `level`, from 0; geocodes grow by `width`."""
+    """Return the spine with a further geolevel.
+
+    Args:
+      spine: The spine.
+      level: Index of the geolevel above the new one, 0 for the root.
+      name: Name of the new geolevel.
+      width: Digits by which geocodes grow at the new geolevel.
+      census: The original spine, whose names are not reused.
+    """
     if name in census.levels or name in spine.levels:
         raise GeographyError(
             "spine design", "would give a new geolevel a name that is taken", got=name
@@ -221,7 +229,15 @@ def group_children(made: Respined, entities: Entities, step: Step, cutoff: int) 
 
 
 def _counts_of(below: Coverage, first: int, last: int) -> tuple[IntArray, IntArray]:
-    """Return dense int64[items, E] counts, inside and outside, of entities that items divide."""
+    """Return the geounits that entities need inside and outside of items, int64[items, E] each.
+
+    Only entities that divide an item are returned.
+
+    Args:
+      below: Coverage of the geolevel of the items.
+      first: Index of the first item.
+      last: End of the items.
+    """
     pairs = slice(*np.searchsorted(below.geounits, (first, last)))
     touching, column = np.unique(below.entities[pairs], return_inverse=True)
     inside = np.zeros((last - first, len(touching)), np.int64)
@@ -338,7 +354,13 @@ def _changes(sums: IntArray, row: int, direct: BoolArray) -> IntArray:
 
 
 def _insert(made: Respined, step: Step, numbers: IntArray) -> Respined:
-    """Insert a number as digits into every geocode."""
+    """Insert the number of its group as digits into the geocode of every leaf.
+
+    Args:
+      made: Leaves and their spine.
+      step: The new geolevel, with the spines before and after.
+      numbers: int64[leaves], the number of the group of each leaf.
+    """
     start = step.before.digits[step.level]
     width = step.after.digits[step.level + 1] - start
     if int(numbers.max()) >= 10**width:

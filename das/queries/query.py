@@ -337,7 +337,12 @@ class Query:
 
 
 def is_refinement(fine: Query, coarse: Query) -> bool:
-    """Return whether every answer of `coarse` is a sum of answers of `fine` (both partitions)."""
+    """Return whether every answer of `coarse` is a sum of answers of `fine`.
+
+    Args:
+      fine: A query; False if it is not a partition.
+      coarse: A query; False if it is not a partition.
+    """
     if not (fine.is_partition and coarse.is_partition):
         return False
     for f, c in zip(fine.factors, coarse.factors, strict=True):
@@ -403,6 +408,10 @@ def is_answered_by(partition: Query, query: Query) -> bool:
 
     This holds if, for every attribute, the levels of one group have equal columns. No factor is
     zero, so products of columns are equal only if all columns are.
+
+    Args:
+      partition: The partition query.
+      query: The other query, which need not be a partition.
     """
     for groups, factor in zip(partition.factors, query.factors, strict=True):
         columns = factor.distinct[1]

@@ -237,7 +237,12 @@ class Coordinates:
         return True
 
     def _reduced(self, rows: FloatArray, index: int) -> FloatArray:
-        """Project rows on groups to the span of component `index`, from 0, float64[m, D]."""
+        """Project rows to the span of a component, float64[m, D].
+
+        Args:
+          rows: Rows on the groups of all attributes.
+          index: Index of the component.
+        """
         return rows if self.spans is None else np.asarray(rows @ self.spans[index])
 
     @cached_property
@@ -616,14 +621,25 @@ class Coordinates:
 
 
 def along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
-    """Multiply an array along axis `axis`, from 0, of length n by a matrix float64[n, k]."""
+    """Multiply an array along one axis by a matrix.
+
+    Args:
+      axis: The axis, numbered from 0, of length n.
+      tensor: The array.
+      block: float64[n, k], the matrix.
+    """
     before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
     product = block.T @ tensor.reshape(math.prod(before), len(block), math.prod(after))
     return product.reshape(*before, block.shape[1], *after)
 
 
 def _parted(rows: FloatArray, shapes: Sequence[tuple[int, int]]) -> tuple[FloatArray, ...]:
-    """Split rows into consecutive arrays of the given shapes."""
+    """Split rows into consecutive arrays of the given shapes.
+
+    Args:
+      rows: float64[m, D], whose columns are split.
+      shapes: Shape of each part of a row; the products of the shapes sum to D.
+    """
     parts = np.split(rows, np.cumsum([math.prod(shape) for shape in shapes])[:-1], axis=1)
     return tuple(
         np.ascontiguousarray(part).reshape(len(rows), *shape)

@@ -299,7 +299,13 @@ def solve_spine(model: SpineModel, precisions: FloatArray, information: Informat
 
 
 def _rows(model: SpineModel, information: Information, row: int) -> slice:
-    """Return the rows of the matrices of chain number `row`, from 0, in a pass."""
+    """Return where the matrices of a chain stand in a pass.
+
+    Args:
+      model: The model.
+      information: The measurements that estimates use.
+      row: Index of the chain.
+    """
     if information is Information.GEOUNIT:
         return slice(row, row + 1)
     chain = model.tree.chains[row]
@@ -389,13 +395,26 @@ def _backward_tree(
 
 
 def _gather(model: SpineModel, row: int, values: FloatArray) -> FloatArray:
-    """Sum over the children of each node of chain `row`, from 0, float64[nodes, D, D]."""
+    """Sum matrices over the children of each node of a chain, float64[nodes, D, D].
+
+    Args:
+      model: The model.
+      row: Index of the chain.
+      values: float64[C, D, D], a matrix per class.
+    """
     summed = model.edges[row] @ values.reshape(len(values), -1)
     return np.asarray(summed).reshape(-1, *values.shape[1:])
 
 
 def _scatter(model: SpineModel, row: int, values: FloatArray, into: FloatArray) -> None:
-    """Add the value of each node of chain number `row`, from 0, to all its children in `into`."""
+    """Add the matrix of each node of a chain to the matrices of its children.
+
+    Args:
+      model: The model.
+      row: Index of the chain.
+      values: float64[nodes, D, D], a matrix per node of the chain.
+      into: float64[C, D, D], a matrix per class; changed in place.
+    """
     added = model.edges[row].T @ values.reshape(len(values), -1)
     into += np.asarray(added).reshape(into.shape)
 

@@ -215,7 +215,15 @@ def tangent_bound(
 def _tangent(
     problem: AllocationProblem, objective: Objective, solved: SolvedSpine, row: Row, ratio: float
 ) -> FloatArray:
-    """Return the gradient in rho of 1 / ratio, float64[chains, Q], for the error or limit `row`."""
+    """Return the gradient in rho of 1 / ratio, float64[chains, Q], for the error or limit `row`.
+
+    Args:
+      problem: Errors as a function of shares.
+      objective: The scales and limits of errors.
+      solved: The errors at the current shares.
+      row: Table, geolevel, and whether the ratio is to the limit.
+      ratio: The current ratio.
+    """
     weights = objective.weights_of(row[0], row[1], limit=row[2])
     return -solved.gradient(weights) * problem.per_rho / ratio**2
 
@@ -489,6 +497,10 @@ def _game(
 
     The variables are the budget spent: per geolevel on the population and on each stratum, then
     per chain and query. The last variable is the height.
+
+    Args:
+      problem: Errors as a function of shares.
+      tangents: Per error or limit, its identification and its gradient in rho.
     """
     from scipy.optimize import linprog
 

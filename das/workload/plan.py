@@ -405,7 +405,13 @@ def _count_answers(strategy: StrategyRows) -> float:
 
 
 def _round_to_fit(strategy: HdmmStrategy, rho: Fraction, neighbors: Neighbors) -> IntegerStrategy:
-    """Round rows to integers at the largest scale without overflow of answers or noise."""
+    """Round rows to integers at the largest scale without overflow of answers or noise.
+
+    Args:
+      strategy: The strategy.
+      rho: Privacy cost of the measurement.
+      neighbors: Which data sets count as neighbors.
+    """
     scale = DEFAULT_SCALE
     while scale > 1:
         rounded = round_to_integers(strategy, scale=scale, neighbors=neighbors)

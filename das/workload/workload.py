@@ -193,6 +193,10 @@ def _check_given(where: str, matrix: FloatArray, size: int) -> None:
 def positions_of(attributes: Sequence[AttributeWorkload], names: Sequence[str]) -> list[int]:
     """Return the positions of the attributes of a marginal, in the order of the names.
 
+    Args:
+      attributes: The attributes of the workload.
+      names: Names of the attributes of the marginal.
+
     Raises:
       SchemaError: A name is not that of an attribute, or occurs twice.
     """
@@ -273,7 +277,11 @@ class Workload:
     ) -> Workload:
         """Select all marginals on as many attributes as `orders` lists, such as [1, 2].
 
-        Marginals with more than `most_answers` answers are left out.
+        Args:
+          attributes: The attributes.
+          orders: Numbers of attributes of the marginals.
+          weighting: Scheme of the weights.
+          most_answers: Marginals with more answers are left out.
         """
         if not 0 <= max(orders) <= len(attributes):
             raise SchemaError(
@@ -302,7 +310,12 @@ class Workload:
         marginals: Sequence[Sequence[str]],
         weights: Sequence[float] | Weighting = Weighting.CELL_SIZE,
     ) -> Workload:
-        """Select marginals by attribute names, with a weight w_A each or a scheme.
+        """Select marginals by the names of their attributes.
+
+        Args:
+          attributes: The attributes.
+          marginals: Names of the attributes of each marginal.
+          weights: The weight w_A of each marginal, or a scheme of weights.
 
         Raises:
           SchemaError: A name is not that of an attribute, or occurs twice in a marginal. Or a

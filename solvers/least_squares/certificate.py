@@ -60,6 +60,11 @@ def natural_residual(q: Quadratic, point: Point, g: FloatArray) -> float:
     """Compute the largest violation of the optimality conditions, over max(1, largest cell).
 
     Loops use it; the certificate is computed from the problem itself and contains more conditions.
+
+    Args:
+      q: The node problem in arrays.
+      point: The candidate solution.
+      g: float64[C, k], the gradient of the Lagrangian at the point.
     """
     x = np.maximum(point.x, 0)
     least = np.where(q.free, np.abs(np.minimum(x, g / q.scale[:, None])), 0.0).max(initial=0.0)
