@@ -20,7 +20,13 @@ ObjectArray = npt.NDArray[np.object_]
 
 
 def sums_at(indexes: IntArray, values: IntArray, size: int) -> IntArray:
-    """Return int64[size]: the sum of the integer values with each index, from 0; exact."""
+    """Return int64[size]: the exact sum of the values at each index.
+
+    Args:
+      indexes: int64[n], the index of each value, 0..size-1.
+      values: int64[n], the values.
+      size: Number of sums.
+    """
     out = np.zeros(size, np.int64)
     np.add.at(out, indexes, values)
     return out

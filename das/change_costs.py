@@ -85,6 +85,14 @@ def _costs(
 
     A change of an attribute in `leaving` may lead into another stratum. That costs half of `place`
     in each stratum, even if no two cells of the stratum differ in this attribute alone.
+
+    Args:
+      noisy: Noisy queries of one stratum, or of all records.
+      joint: Sensitivities of queries charged jointly; None if each query is charged separately.
+      norm: Norm of the sensitivities.
+      neighbors: Which data sets count as neighbors.
+      attributes: Names of the schema's attributes.
+      leaving: Names of the attributes that define the stratum.
     """
     cost = sum((entry.cost for entry in noisy), Fraction(0))
     place = cost if neighbors is Neighbors.BOUNDED else 2 * cost

@@ -35,7 +35,13 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
 
 
 def mixed_radix(codes: IntArray, attributes: Sequence[int], sizes: Sequence[int]) -> IntArray:
-    """Number the combinations of levels of some attributes, int64[n]; the last runs fastest."""
+    """Number the combinations of levels of some attributes, int64[n]; the last runs fastest.
+
+    Args:
+      codes: int64[n, d], the level of each attribute, numbered from 0.
+      attributes: Columns of `codes` to combine, in this order.
+      sizes: d numbers of levels.
+    """
     out = np.zeros(len(codes), np.int64)
     for i in attributes:
         out = out * sizes[i] + codes[:, i]
@@ -146,7 +152,15 @@ class Histograms:
     def from_entries(
         cls, n_cells: int, n_geounits: int, owners: IntArray, cells: IntArray, counts: IntArray
     ) -> Histograms:
-        """Build histograms from entries (geounit, cell, count) in any order; duplicates add up."""
+        """Build histograms from entries (geounit, cell, count) in any order; duplicates add up.
+
+        Args:
+          n_cells: Number of cells of the schema.
+          n_geounits: Number of geounits.
+          owners: int64[k], the geounit of each entry.
+          cells: int64[k], the cell of each entry.
+          counts: int64[k], the count of each entry.
+        """
         order = np.lexsort((cells, owners))
         owners, cells, counts = owners[order], cells[order], counts[order]
         if len(owners):

@@ -96,6 +96,11 @@ def float_above(value: Fraction | Decimal) -> float:
 def require_positive(where: str, value: object, *, or_zero: bool = False) -> None:
     """Check that a number is an exact fraction above 0, or at least 0.
 
+    Args:
+      where: Name of the number in errors.
+      value: The number.
+      or_zero: Whether 0 is allowed.
+
     Raises:
       BudgetError: The number is out of range, or a float.
     """

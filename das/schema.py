@@ -39,7 +39,7 @@ class Attribute:
 
     @cached_property
     def level_index(self) -> Mapping[str, int]:
-        """Return the position of each level."""
+        """Return the position of each level by its label, from 0."""
         return {level: index for index, level in enumerate(self.levels)}
 
 

@@ -74,7 +74,7 @@ class LevelStrategy:
         total = sum((entry.share for entry in self.queries), Fraction(0))
         _require_whole(where, "the shares of its queries do not sum to 1", total)
         if len({entry.sensitivity_sq is None for entry in self.queries}) > 1:
-            raise BudgetError(where, "charges some queries jointly and others alone")
+            raise BudgetError(where, "charges some queries jointly and others separately")
 
     @cached_property
     def joint(self) -> JointSensitivity | None:
@@ -222,7 +222,9 @@ class Strategy:
         cells = self.levels[0].queries[0].query.n_cells
         if covered != cells:
             raise BudgetError(
-                "allocation, strata", "leave out cells", got=f"{covered} of {cells} cells"
+                "allocation, strata",
+                "do not cover all cells of the schema",
+                got=f"{covered} of {cells} cells",
             )
 
     def chain_share(self, first: int, last: int, stratum: Stratum | None = None) -> Fraction:
@@ -230,6 +232,11 @@ class Strategy:
 
         A geounit that is an only child is not measured. Its share goes to the topmost geounit of
         the chain of only children, so that every root-to-leaf path still sums to 1.
+
+        Args:
+          first: First geolevel of the chain, numbered from 0, the root.
+          last: Last geolevel of the chain.
+          stratum: The stratum; None for the population-wide queries.
         """
         levels = self.levels if stratum is None else stratum.levels
         return sum((level.share for level in levels[first : last + 1]), Fraction(0))
@@ -347,8 +354,14 @@ def noisy_queries(
     """Return the noisy queries of a chain of only children over geolevels first..last.
 
     They are the queries of geolevel `first`, with the shares of geolevel `last` if `asks_last`. The
-    budget is that of all geolevels of the chain. Population-wide queries come first, then the
-    queries stratum by stratum.
+    budget is the sum of the budgets of all geolevels of the chain. Population-wide queries come
+    first, then the queries stratum by stratum.
+
+    Args:
+      strategy: Queries and shares of all geolevels.
+      budget: The total budget and its definition.
+      first: First geolevel of the chain, numbered from 0, the root.
+      last: Last geolevel of the chain.
 
     Raises:
       BudgetError: The budget's definition cannot charge the mechanism, or queries are charged

@@ -48,7 +48,7 @@ class Spine:
             )
 
     def shared_with(self, other: Spine) -> int:
-        """Count the first geolevels that are the same as in another spine of the same leaves."""
+        """Count the geolevels from the root down to the first that differs in another spine."""
         ours = zip(self.levels, self.digits, strict=True)
         theirs = zip(other.levels, other.digits, strict=True)
         pairs = zip(ours, theirs, strict=False)
@@ -64,7 +64,7 @@ class Lattice:
     """All geounits of a spine.
 
     Attributes:
-      spine: The geolevels.
+      spine: Names and prefix lengths of the geolevels.
       codes: Per geolevel, bytes[G_l] geocodes, sorted, unique.
       parents: Per geolevel, int64[G_l] index of the parent one geolevel up; -1 at the root.
       first_child: Per geolevel but the last, int64[G_l + 1]; geounit g has the children

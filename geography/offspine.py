@@ -88,10 +88,15 @@ class Coverage:
 
 
 def combine(inside: IntArray, outside: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the least numbers of geounits for a geounit, from the sums over its children.
+    """Return the fewest geounits that give the parts of a geounit inside and outside an entity.
 
     The part inside comes from the children alone, or as the geounit itself minus the part outside:
-    inside = min(sum inside, 1 + sum outside), and likewise outside.
+    inside = min(sum inside, 1 + sum outside) and outside = min(sum outside, 1 + sum inside), with
+    sums over the children of the geounit.
+
+    Args:
+      inside: Sums over the children of the geounits needed for the part inside.
+      outside: Sums over the children of the geounits needed for the part outside.
 
     >>> [int(n) for n in combine(np.int64(5), np.int64(1))]
     [2, 1]

@@ -58,9 +58,9 @@ class SpineDesign:
         splits nothing. The halves are a new geolevel, `<split>_part`. The geolevels below, except
         the leaves, are renamed to `<name>_part`.
       regroup: Geolevel whose geounits are replaced by groups of geounits of the geolevel below, as
-        geolevel `<regroup>_regrouped`.
+        geolevel `<regroup>_regrouped`. None replaces nothing.
       split_children: Geolevel whose children are gathered into groups, a new geolevel
-        `<child>_group`.
+        `<child>_group`. None gathers nothing.
       fan_out_cutoff: Added to ceil(sqrt(n)), the largest group of a geounit with n items below.
     """
 
@@ -84,10 +84,10 @@ def optimize_spine(
     """Apply a design to a spine.
 
     Args:
-      spine: The geolevels.
+      spine: Names and prefix lengths of the geolevels.
       codes: bytes[n] geocodes of the leaves, in any order.
       entities: One row per leaf.
-      design: What to change.
+      design: The steps that change the spine.
       marked: bool[n], leaves of the split-off half; needed if the design splits.
 
     Raises:
@@ -174,7 +174,15 @@ def _steps(spine: Spine, design: SpineDesign) -> Iterator[Step]:
 
 
 def _with_geolevel(spine: Spine, level: int, name: str, width: int, census: Spine) -> Spine:
-    """Return the spine with a geolevel below number `level`, from 0; geocodes grow by `width`."""
+    """Return the spine with a further geolevel.
+
+    Args:
+      spine: The spine.
+      level: Index of the geolevel above the new one, 0 for the root.
+      name: Name of the new geolevel.
+      width: Digits by which geocodes grow at the new geolevel.
+      census: The original spine, whose names are not reused.
+    """
     if name in census.levels or name in spine.levels:
         raise GeographyError(
             "spine design", "would give a new geolevel a name that is taken", got=name
@@ -221,7 +229,15 @@ def group_children(made: Respined, entities: Entities, step: Step, cutoff: int) 
 
 
 def _counts_of(below: Coverage, first: int, last: int) -> tuple[IntArray, IntArray]:
-    """Return dense int64[items, E] counts, inside and outside, of entities that items divide."""
+    """Return the geounits that entities need inside and outside of items, int64[items, E] each.
+
+    Only entities that divide an item are returned.
+
+    Args:
+      below: Coverage of the geolevel of the items.
+      first: Index of the first item.
+      last: End of the items.
+    """
     pairs = slice(*np.searchsorted(below.geounits, (first, last)))
     touching, column = np.unique(below.entities[pairs], return_inverse=True)
     inside = np.zeros((last - first, len(touching)), np.int64)
@@ -271,7 +287,7 @@ def group_items(inside: IntArray, outside: IntArray, cutoff: int) -> IntArray:
 
 
 def _groups_of_equal_pattern(inside: IntArray, outside: IntArray, limit: int) -> IntArray:
-    """Label items that the same entities touch, in even pieces of at most `limit` items."""
+    """Label items: equal labels for items touched by equal entities, at most `limit` a label."""
     touched = np.concatenate((inside > 0, outside > 0), axis=1)
     _, patterns = np.unique(touched, axis=0, return_inverse=True)
     labels = np.empty(len(inside), np.int64)
@@ -285,7 +301,7 @@ def _groups_of_equal_pattern(inside: IntArray, outside: IntArray, limit: int) ->
 
 
 def _unite(labels: IntArray, inside: IntArray, outside: IntArray, limit: int) -> IntArray:
-    """Unite groups greedily; the label of a union is that of one of its groups."""
+    """Unite groups greedily. A union keeps the label of one of the united groups."""
     n_groups = int(labels.max()) + 1
     sums = np.zeros((2, n_groups, inside.shape[1]), np.int64)
     np.add.at(sums[0], labels, inside)
@@ -338,7 +354,13 @@ def _changes(sums: IntArray, row: int, direct: BoolArray) -> IntArray:
 
 
 def _insert(made: Respined, step: Step, numbers: IntArray) -> Respined:
-    """Insert a number as digits into every geocode."""
+    """Insert the number of its group as digits into the geocode of every leaf.
+
+    Args:
+      made: Leaves and their spine.
+      step: The new geolevel, with the spines before and after.
+      numbers: int64[leaves], the number of the group of each leaf.
+    """
     start = step.before.digits[step.level]
     width = step.after.digits[step.level + 1] - start
     if int(numbers.max()) >= 10**width:
@@ -362,7 +384,7 @@ def _digits(codes: Geocodes) -> npt.NDArray[np.uint8]:
 
 
 def _level_index(spine: Spine, geolevel: str) -> int:
-    """Return the index of a geolevel, or of the parts made by splitting it."""
+    """Return the index of geolevel `geolevel` or, if it was split, of `<geolevel>_part`."""
     for name in (geolevel, f"{geolevel}_part"):
         if name in spine.levels:
             return spine.levels.index(name)

@@ -74,7 +74,12 @@ class Form:
         return Form({name: self.parts[name] for name in self.parts if name in products})
 
     def answer(self, counts: Counts, n_geounits: int) -> IntArray:
-        """Return int64[G]: the exact sum in each geounit."""
+        """Return the exact sum in each geounit, int64[G].
+
+        Args:
+          counts: Per product, the counts of G geounits.
+          n_geounits: G.
+        """
         out = np.zeros(n_geounits, np.int64)
         for product, weights in self.parts.items():
             out += weighted_sums(weights, counts[product])
@@ -82,7 +87,12 @@ class Form:
 
 
 def weighted_sums(coefficients: IntArray, histograms: Histograms) -> IntArray:
-    """Return int64[G]: the sum of the cells of each geounit, weighted by int64[n] coefficients."""
+    """Return the weighted sum of the cells of each geounit, int64[G].
+
+    Args:
+      coefficients: int64[n], the weight of each cell.
+      histograms: Counts of G geounits.
+    """
     weighted = coefficients[histograms.cells] * histograms.counts
     return sums_at(histograms.owners(), weighted, histograms.n_geounits)
 
@@ -95,7 +105,8 @@ class CrossProductConstraint:
       name: Name of the constraint in the configuration.
       cells: bool[n], cells of the later product.
       least: Lower bound, a sum over products solved before; None for no bound.
-      most: Upper bound, likewise; the same object as `least` for an equality.
+      most: Upper bound, a sum over products solved before; None for no bound. For an equality it
+        is the same object as `least`.
     """
 
     name: str
@@ -151,7 +162,7 @@ class CrossProductConstraints:
         return {name: len(cells) for bound in bounds for name, cells in bound.parts.items()}
 
     def named(self, kind: int) -> str:
-        """Return the name of type `kind`, from 0, in errors: the constraints that bound it."""
+        """Return the name of a type in errors: the constraints that count it. Types start at 0."""
         cells = self.query.codes == kind
         return _named([tie for tie in self.entries if (tie.cells & cells).any()])
 
@@ -218,7 +229,9 @@ def build_constraints(
         rest = group[0].cells & ~np.logical_or.reduce([np.zeros_like(possible), *_cells(within)])
         if not (rest & possible).any():
             what = "follows from those within it" if within else "counts no possible cell"
-            raise ConfigError(_named(group), what, remedy="leave out every constraint named here")
+            raise ConfigError(
+                _named(group), what, remedy="remove the named constraints from the run file"
+            )
         codes[rest] = number
         lows = [tie.least - equal for tie in group if tie.least is not None]
         highs = [tie.most - equal for tie in group if tie.most is not None]
@@ -277,7 +290,7 @@ def _equality_within(inner: Group, outer: Group) -> Form:
             return tie.equality
     raise ConfigError(
         _named(inner),
-        f"lies within the cells of {_named(outer)}, and only equalities may",
+        f"lies within the cells of {_named(outer)}; only equalities may lie within other cells",
         want="relation equals, or disjoint cells",
     )
 
@@ -289,14 +302,14 @@ def _refuse_empty(group: Group, lows: Sequence[Form], highs: Sequence[Form]) -> 
             raise ConfigError(
                 _named(group),
                 "may leave a negative upper bound, after subtracting the constraints within it",
-                remedy="state what bounds the others by the same cells",
+                remedy="write the upper bound with the same counts as the constraints within it",
             )
         for low in lows:
             if not (high - low).is_nonnegative:
                 raise ConfigError(
                     _named(group),
                     "may have a lower bound above the upper one, for some earlier counts",
-                    remedy="raise what is at most, or leave one of them out",
+                    remedy="raise the upper bound, or remove one of the two constraints",
                 )
 
 
@@ -357,7 +370,7 @@ def caps_of(
 
 
 def _refuse_unsummable(ties: CrossProductConstraints, types: Sequence[int], query: Query) -> None:
-    """Refuse bounds of types whose sum over geounits differs from that of an exact answer."""
+    """Refuse bounds whose sums over geounits can differ from the bounds of an exact answer."""
     for kind in types:
         lows, highs = ties.least[kind], ties.most[kind]
         if max(len(lows), len(highs)) > 1:

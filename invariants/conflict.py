@@ -19,7 +19,7 @@ class Statement:
 
     Attributes:
       name: Name in messages.
-      coefficients: int64[n], c.
+      coefficients: int64[n], c, the coefficient of each cell.
       least: Lower bound; -inf for none.
       most: Upper bound; inf for none.
     """

@@ -46,7 +46,7 @@ class Constraint(ABC):
 
     @property
     def geolevel(self) -> str:
-        """Return the geolevel at which the constraint is stated; empty for every geolevel."""
+        """Return the geolevel at which the constraint is stated; "" means every geolevel."""
         return self.geolevels[-1] if self.geolevels else ""
 
     @property
@@ -61,7 +61,7 @@ class Constraint(ABC):
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Return labels of the public counts that the constraint uses; empty for none."""
+        """Return labels of the public counts that the constraint uses; an empty tuple without."""
         return ()
 
     @property
@@ -98,11 +98,11 @@ class Constraint(ABC):
 
     @abstractmethod
     def described(self, schema: Schema) -> str:
-        """Return the name of this constraint among those of its kind, for manifests."""
+        """Return a name that tells this constraint from others of the same kind, for manifests."""
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Return the types that manifests list; empty for none."""
+        """Return labels of the types that manifests list; an empty tuple without types."""
         return ()
 
     def document(self, schema: Schema) -> dict[str, object]:
@@ -113,7 +113,7 @@ class Constraint(ABC):
 
     @classmethod
     def joined(cls, stated: Sequence[Constraint]) -> list[Constraint]:
-        """Merge constraints of this kind into those that a plan keeps."""
+        """Return what a plan keeps of the stated constraints of this kind; some may be merged."""
         return [*stated]
 
     def check(self, others: Sequence[Constraint], invariants: Sequence[Constraint]) -> None:  # noqa: B027
@@ -151,7 +151,7 @@ class QueryConstraint(Constraint):
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """Return the query."""
+        """Return the query of the constraint, as a tuple of one."""
         return (self.query,)
 
     def described(self, schema: Schema) -> str:

@@ -29,7 +29,8 @@ class Constraints:
 
     Attributes:
       stated: Invariants of the product. Linear rows that other products require come last.
-      ties: Bounds from the counts of products solved before; then there are no facilities.
+      ties: Bounds from the counts of products solved before; None without such bounds. With
+        bounds, there are no facilities.
     """
 
     stated: tuple[Constraint, ...] = ()
@@ -40,23 +41,23 @@ class Constraints:
         return tuple(constraint for constraint in self.stated if isinstance(constraint, kind))
 
     def stated_at(self, geolevel: str) -> list[Constraint]:
-        """Return constraints stated at `geolevel` or at every geolevel that counts can break."""
+        """Return constraints checked at a geolevel: stated there, or stated at every geolevel."""
         stated = [constraint for constraint in self.stated if constraint.geolevel in ("", geolevel)]
         return [constraint for constraint in stated if constraint.is_compared]
 
     @cached_property
     def facilities(self) -> Facilities | None:
-        """Return the facility counts by type, or None."""
+        """Return the invariant on facilities; None if the product has none."""
         return next(iter(self.of(Facilities)), None)
 
     @cached_property
     def zeros(self) -> StructuralZeros | None:
-        """Return the structural zeros, or None."""
+        """Return the structural zeros; None if the product has none."""
         return next(iter(self.of(StructuralZeros)), None)
 
     @cached_property
     def quarters(self) -> LivingQuarters | None:
-        """Return the living quarters, or None; geounits without any have no persons."""
+        """Return the invariant that geounits without living quarters have no persons, or None."""
         return next(iter(self.of(LivingQuarters)), None)
 
     @cached_property

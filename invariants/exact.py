@@ -65,7 +65,13 @@ class Invariant(QueryConstraint):
 
     @classmethod
     def build(cls, schema: Schema, spine: Sequence[str], query: str, geolevel: str) -> Invariant:
-        """Parse an invariant stated at one geolevel.
+        """Parse an exact query, stated at one geolevel.
+
+        Args:
+          schema: The schema.
+          spine: Names of the geolevels, root first.
+          query: Text of the query.
+          geolevel: Finest geolevel at which its answers are exact.
 
         Raises:
           SchemaError: The query or geolevel is unknown.
@@ -86,7 +92,7 @@ class PinnedQuery(Invariant):
 
     @property
     def is_compared(self) -> bool:
-        """Return False: the answers of the data may differ from those of the release."""
+        """Return False: answers of the data may differ from answers of the earlier release."""
         return False
 
     def held(self, cells: IntArray) -> list[Held]:
@@ -112,7 +118,7 @@ class PinnedQuery(Invariant):
                 "is pinned to an earlier release; the counts of that release may contradict the "
                 "facilities or rows of this product",
                 want="only exact queries, living quarters and structural zeros",
-                remedy="leave out the pinned query, or the facilities and rows",
+                remedy="remove the pinned query, or the facilities and rows, from `invariants`",
             )
 
 

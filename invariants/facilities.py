@@ -87,12 +87,12 @@ class Facilities(QueryConstraint):
         return np.asarray(((persons < boxes.least) | (persons > boxes.most)).any(1), np.bool_)
 
     def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
-        """Yield the bounds of persons of each type."""
+        """Yield the bounds that the numbers of facilities put on the persons of each type."""
         boxes = self.boxes(given[None])
         return statements_of(self.title, self.query, boxes.least[0], boxes.most[0], cells)
 
     def held(self, cells: IntArray) -> list[Held]:
-        """Return persons by type: bounded, or fixed where least and most are the same."""
+        """Return facts on persons by type: bounded, or fixed where `least` equals `most`."""
         types, deepest = self.query.rows_of(cells), len(self.geolevels) - 1
         limited = self.is_counted | (self.least > 0)
         if not limited.any():
@@ -144,6 +144,11 @@ def binding_totals(leaf: str, invariants: Sequence[Invariant], geolevel: str) ->
 
     Such totals restrict the types at this geolevel. Totals that are exact further down already
     restrict the leaves, at the geolevel `leaf`.
+
+    Args:
+      leaf: Name of the leaf geolevel.
+      invariants: The exact queries of the plan.
+      geolevel: The geolevel in question.
     """
     exact = invariants_at(invariants, geolevel)
     if not exact:
@@ -178,8 +183,8 @@ def check_facilities(facilities: Facilities, invariants: Sequence[Invariant]) ->
             if finer and len(set(facilities.geolevels) & set(fine.geolevels)) < deep:
                 raise SchemaError(
                     f"invariant {fine.query.name}",
-                    f"must be exact as far down as {coarse.query.name}, because facilities "
-                    f"{name} are counted below",
+                    f"must be exact as far down as {coarse.query.name}, which is coarser, because "
+                    f"both are sums of the facilities {name}",
                     got=fine.geolevels[-1],
                     want=coarse.geolevels[-1],
                 )

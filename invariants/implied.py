@@ -63,7 +63,7 @@ class Cut:
     Attributes:
       chosen: bool[t], the set S.
       side: Whether the bound is a lower or an upper one.
-      bound: LB(S) or UB(S).
+      bound: The bound: LB(S) or UB(S), by `side`.
       violation: Distance of the counts from the bound, in persons; 0 if no bound is violated.
     """
 
@@ -78,9 +78,9 @@ class Selection:
     """Problem: minimise cost'b - gain'b + sum_Ri link_Ri b_R (1 - b_i) over binary b_i, b_R.
 
     Attributes:
-      cost: float64[t].
-      gain: float64[R], nonnegative.
-      link: float64[R, t], nonnegative.
+      cost: float64[t], cost of choosing each type.
+      gain: float64[R], nonnegative: gain of choosing each row.
+      link: float64[R, t], nonnegative: cost of choosing a row without a type.
     """
 
     cost: FloatArray

@@ -88,8 +88,8 @@ class Joined:
       leaves: int64[r], the leaf of each record.
       numbers: int64[r], the number of its unit in the leaf, from 1 in the order of cells; 0 for
         records without unit, which come first.
-      units: int64[r], the cell of its unit; -1 without.
-      cells: int64[r], the cell of the record.
+      units: int64[r], the cell of the unit of each record; -1 for records without unit.
+      cells: int64[r], the cell of each record.
     """
 
     leaves: IntArray
@@ -205,7 +205,7 @@ def join(
 
 
 def _expanded(histograms: Histograms) -> tuple[IntArray, IntArray]:
-    """Return the geounit and the cell of each single record, in order."""
+    """Return the geounit and the cell of each record, by geounit and then by cell."""
     return (
         np.repeat(histograms.owners(), histograms.counts),
         np.repeat(histograms.cells, histograms.counts),
@@ -219,14 +219,20 @@ def _within(groups: IntArray) -> IntArray:
 
 
 def _leaf_keys(codes: Sequence[str], seed: int) -> _Keys:
-    """Return a key of each leaf, from its geocode and the seed."""
+    """Return a pseudorandom key of each leaf, a hash of its geocode with the seed."""
     salt = seed.to_bytes(8, "little")
     digests = b"".join(blake2b(code.encode(), digest_size=8, key=salt).digest() for code in codes)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def _scrambled(keys: _Keys, numbers: IntArray, stream: int) -> _Keys:
-    """Return pseudorandom keys by the finalizer of SplitMix64 (Steele et al. 2014)."""
+    """Derive pseudorandom keys by the finalizer of SplitMix64 (Steele et al. 2014).
+
+    Args:
+      keys: The key of the leaf of each entry.
+      numbers: Number of each entry in its leaf.
+      stream: Purpose of the keys, 0..3, so that keys of different purposes are independent.
+    """
     step = np.uint64(0x9E3779B97F4A7C15)
     mixed = keys + step * (np.uint64(4) * numbers.astype(np.uint64) + np.uint64(stream))
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -242,10 +248,18 @@ def _shared_out(
     keys: _Keys,
     codes: Sequence[str],
 ) -> IntArray:
-    """Return int64[u]: records of one type in each unit, of int64[G] records, as even as possible.
+    """Divide the records of one type among the units of each leaf as evenly as possible, int64[u].
 
     Records beyond the lower bounds are divided evenly among units below their upper bounds.
     Remainders go to the units with the least keys.
+
+    Args:
+      wanted: int64[G], records of the type in each leaf.
+      leaf: int64[u], the leaf of each unit.
+      least: int64[u], fewest records of each unit.
+      most: int64[u], most records of each unit.
+      keys: The key of each unit, which decides who gets remainders.
+      codes: Geocode of each leaf, for errors.
 
     Raises:
       VerificationError: The bounds of the units of a leaf exclude its number of records.
@@ -285,9 +299,9 @@ def _paired(
     many as possible get a slot of their code. The remaining ones are matched by their keys.
 
     Args:
-      order: First records and codes.
-      records: Leaf, cell and key of each.
-      slots: Leaf, code, key and turn of each.
+      order: Which records are first, and the codes that records and slots are matched by.
+      records: Leaf, cell and key of each record.
+      slots: Leaf, code, key and turn of each slot.
 
     Returns:
       int64[m] indices into `records` and into `slots`.
@@ -320,7 +334,7 @@ def _matched_order(codes: IntArray, keys: _Keys, matched: IntArray, groups: IntA
 
     Args:
       codes: int64[m], the class of each entry.
-      keys: uint64[m].
+      keys: uint64[m], the key of each entry.
       matched: int64[c], how many of each class are matched.
       groups: int64[c], the group of each class.
     """

@@ -64,7 +64,7 @@ class LeavesTable:
 
     Attributes:
       offsets: int64[G + 1]; geounit g has the rows offsets[g]:offsets[g + 1].
-      leaves: All rows.
+      leaves: The rows of all geounits, end to end.
     """
 
     offsets: IntArray
@@ -108,7 +108,7 @@ def empty_rows(leaves: Leaves) -> npt.NDArray[np.bool_]:
 
 
 def tighten(leaves: Leaves) -> Leaves:
-    """Replace each bound by the tightest one; the same counts fit.
+    """Replace each bound by the tightest bound that allows the same counts.
 
     Within one row, type i attains max(least_i, low - sum_{j != i} most_j) and
     min(most_i, high - sum_{j != i} least_j), and all types together likewise.
@@ -130,7 +130,7 @@ def tighten(leaves: Leaves) -> Leaves:
 
 
 def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
-    """Add up the rows of each owner that have the same form; the same counts fit.
+    """Add up rows of each owner where the sum of the rows allows the same counts.
 
     The counts that fit a row are the integers between two set functions, for every set S of types
 
@@ -148,11 +148,12 @@ def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
       otherwise; open rows of the same types are added up;
     - any other row, where a maximum per facility restricts the counts, stays separate.
 
-    Sums of boxes are boxes and sums of open rows are open, so adding up in stages is the same.
+    Sums of boxes are boxes and sums of open rows are open, so adding up in stages gives the same
+    rows as adding up at once.
 
     Args:
-      leaves: Rows.
-      owners: int64[R], owner of each row.
+      leaves: The rows to add up.
+      owners: int64[R], owner of each row, such as its geounit or parent.
       n_owners: Number of owners.
 
     Returns:
@@ -195,7 +196,7 @@ def limit_totals(table: LeavesTable, groups: IntArray, totals: IntArray) -> Leav
     Args:
       table: One box per geounit.
       groups: int64[t], group of each type, 0..e-1.
-      totals: int64[G, e].
+      totals: int64[G, e], the persons of each group in each geounit.
 
     Raises:
       InfeasibleError: A geounit has several rows. Totals that are exact further down have split

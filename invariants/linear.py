@@ -33,12 +33,13 @@ class LinearRow(Constraint):
 
     Attributes:
       name: Name of the row in the configuration.
-      coefficients: int64[n].
+      coefficients: int64[n], the weight of each cell of the schema.
       geolevels: Geolevels at which it is imposed, root first; stated at the last.
       least: Lower bound in each geounit of the last geolevel; None for no bound.
-      most: Upper bound; None for no bound. Without both, the sum of the confidential data is
-        published.
-      cap: Source of its bounds, geounit by geounit, if a later product requires the row.
+      most: Upper bound in each of these geounits; None for no bound. If `least`, `most` and `cap`
+        are all None, the sum of the confidential data is published.
+      cap: Source of the bounds of each geounit if a later product requires the row; None if the
+        bounds are `least` and `most`.
     """
 
     kind: ClassVar[str] = "bounded row"
@@ -57,7 +58,7 @@ class LinearRow(Constraint):
 
     @property
     def is_exact(self) -> bool:
-        """Return whether its answers are those of the confidential data."""
+        """Return whether the confidential sums are published: the row has no bound and no cap."""
         return self.least is None and self.most is None and self.cap is None
 
     def answer(self, histograms: Histograms) -> IntArray:
@@ -78,24 +79,24 @@ class LinearRow(Constraint):
         """Return int64[G] lower and upper bounds at the last geolevel, `NO_LIMIT` for none.
 
         Args:
-          given: int64[G, m], as in `broken`.
+          given: int64[G, m], public counts of G geounits.
         """
         least = -NO_LIMIT if self.least is None else self.least
         most = NO_LIMIT if self.most is None else self.most
         return np.full(len(given), least), np.full(len(given), most)
 
     def broken(self, counts: Histograms, given: IntArray) -> BoolArray:
-        """Return bool[G]: geounits whose sums are outside of the bounds."""
+        """Return whether the weighted sum of each geounit violates its bounds, bool[G]."""
         (least, most), sums = self.bounds(given), self.answer(counts)[:, 0]
         return np.asarray((sums < least) | (sums > most), np.bool_)
 
     def statements(self, cells: IntArray, given: IntArray) -> Iterator[Statement]:
-        """Yield the bounds of the sum."""
+        """Yield one statement: the lower and upper bound of the weighted sum."""
         least, most = self.bounds(given[None])
         yield Statement(self.title, self.coefficients[cells], float(least[0]), float(most[0]))
 
     def held(self, cells: IntArray) -> list[Held]:
-        """Return the sum, bounded or fixed; nothing if bounds come from released counts."""
+        """Return the sum as a bounded or fixed fact; an empty list if `cap` gives the bounds."""
         if self.cap is not None:
             return []
         name, weights = f"{self.title} in every {self.geolevel}", self.coefficients[cells]
@@ -141,7 +142,8 @@ def weighted_cells(
             "needs a coefficient for every cell of a large schema",
             got=f"{schema.size} cells",
             want=f"at most {MOST_CELLS_OF_ROWS}",
-            remedy="leave it out; structural zeros and exact queries take schemas of any size",
+            remedy="remove the row from the run file; structural zeros and exact queries take "
+            "schemas of any size",
         )
     coefficients = np.zeros(schema.size, np.int64)
     for coefficient, cells in parts:

@@ -188,5 +188,10 @@ def representative_levels(
 
 
 def cells_at(shape: Sequence[int], levels: Sequence[IntArray]) -> IntArray:
-    """Return int64[product]: cells of all combinations of the given levels, in order."""
+    """Return the flat indexes of all combinations of given levels, last attribute fastest.
+
+    Args:
+      shape: Number of levels of each attribute.
+      levels: Per attribute, the levels to combine, numbered from 0.
+    """
     return np.ravel_multi_index(np.ix_(*levels), tuple(shape)).reshape(-1)

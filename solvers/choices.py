@@ -1,6 +1,6 @@
 """Names of solvers and methods, and the problem sizes they accept.
 
-Run files are validated with this module alone; it loads no solver.
+Validation of a run file imports no other module of `solvers`, and so loads no solver.
 """
 
 from __future__ import annotations

@@ -40,7 +40,12 @@ def limits(bounds: npt.NDArray[np.int64]) -> FloatArray:
 
 
 def sums_of_groups(groups: IntArray, size: int) -> sp.csr_array:
-    """Return the matrix [size, n] that sums n cells by group."""
+    """Return the 0/1 matrix that sums n cells by group, sparse [size, n].
+
+    Args:
+      groups: int64[n], the group of each cell.
+      size: Number of groups.
+    """
     n = len(groups)
     return sp.csr_array((np.ones(n), (groups, np.arange(n))), shape=(size, n))
 
@@ -57,7 +62,13 @@ def sum_of_children(C: int, n: int) -> sp.csr_array:
 
 
 def given_sums(groups: IntArray, targets: npt.NDArray[np.generic], name: str = "") -> SparseRows:
-    """Return the constraint that sums by group equal the targets [C, m] of every child."""
+    """Return the constraint that the sums by group of every child equal the targets.
+
+    Args:
+      groups: int64[k], the group of each cell.
+      targets: number[C, m], the required sums.
+      name: Name of the constraint in errors.
+    """
     C, m = targets.shape
     sums = targets.ravel().astype(float)
     return SparseRows(every_child(C, sums_of_groups(groups, m)), sums, sums, (name,) * (C * m))

@@ -34,7 +34,7 @@ class LeastSquaresTerm:
     Attributes:
       groups: int64[k], the answer (0..m-1) in which each live cell counts; answers without live
         cells are left out, since no solution changes them.
-      answers: float64[C, m].
+      answers: float64[C, m], noisy answers of each child.
       weights: float64[C], inverse variance of the noise of each child; 0 if not measured there.
       query: The query over the whole schema, if known; `projected.Information` uses it.
     """
@@ -68,7 +68,7 @@ class KroneckerTerm:
     applied attribute by attribute.
 
     Attributes:
-      query: Q.
+      query: Q, the query over the whole schema.
       cells: int64[k], the live cells as cells of the schema, the same in all terms of a node.
       adjoint: float64[C, k], Q'y_c on the live cells.
       weights: float64[C], inverse variance of the noise of each child; 0 if not measured there.
@@ -161,7 +161,7 @@ class NodeProblem:
 
     Attributes:
       geocode: The parent's label; not interpreted.
-      n_cells: k, live cells.
+      n_cells: k, the number of live cells.
       parent: int64[k], the parent's counts, all positive; None at the root.
       terms: The noisy answers. Together with the exact ones they have full column rank in every
         child.
@@ -172,7 +172,7 @@ class NodeProblem:
       leaves: Bounds of the leaves below each child, or None.
       order: Least-squares passes, each the indices of its terms; () for a single pass. Answers of
         a pass are fixed in later passes.
-      n_children: C.
+      n_children: C, the number of children.
     """
 
     geocode: str
@@ -225,7 +225,8 @@ class Certificate:
     Attributes:
       stationarity: Largest violation of g >= 0, over max(1, largest cell).
       primal: Largest violation of an equality, of a row or of x >= 0, over max(1, largest cell).
-      complementarity: Largest min(x, g), and product of a row's slack and multiplier, likewise.
+      complementarity: Largest min(x, g), or product of the slack and the multiplier of a row, over
+        max(1, largest cell).
       gap: Difference of the primal and dual objectives, divided by max(1, |objective|).
     """
 
@@ -245,8 +246,8 @@ class Estimate:
     """Solution of the continuous stage.
 
     Attributes:
-      values: float64[C, k].
-      certificate: Its residuals.
+      values: float64[C, k], counts of the live cells of each child.
+      certificate: Optimality residuals of `values`.
       status: SOLVED if the residual is within the requested tolerance.
       iterations: Iterations of the fallback.
       newton_steps: Active-set steps.
@@ -270,7 +271,7 @@ def group_sums(values: npt.NDArray[Number], groups: IntArray, n_groups: int) -> 
     Args:
       values: [C, k], integers or floats.
       groups: int64[k], the group of each column.
-      n_groups: m.
+      n_groups: m, the number of groups.
 
     Returns:
       [C, m], of the same dtype: exact where that is integers.

@@ -15,7 +15,7 @@ def verify_counts(problem: NodeProblem, counts: IntArray) -> None:
 
     Args:
       problem: The node problem.
-      counts: int64[C, k].
+      counts: int64[C, k], counts of the live cells of each child.
 
     Raises:
       VerificationError: A constraint is broken; the message names the node and the cell or child.

@@ -28,10 +28,10 @@ class LinearInvariants:
     """The set {s integer: A s = a, B s >= b}.
 
     Attributes:
-      equal: int64[r, m], A.
-      equal_to: int64[r], a.
-      least: int64[q, m], B.
-      least_of: int64[q], b.
+      equal: int64[r, m], the matrix A of r equations.
+      equal_to: int64[r], a, the right-hand sides of the equations.
+      least: int64[q, m], the matrix B of q lower bounds.
+      least_of: int64[q], b, the right-hand sides of the bounds.
 
     Raises:
       SchemaError: Shapes do not fit.
@@ -74,8 +74,8 @@ class Completion:
     Attributes:
       free: int64[f], indices of the free coordinates.
       rest: int64[k], indices of the determined coordinates, k the rank of A.
-      constant: int64[k].
-      slope: int64[k, f].
+      constant: int64[k], the constant of each determined coordinate.
+      slope: int64[k, f], the coefficients of the free coordinates in each determined one.
       denominator: Positive; where it does not divide, no integer table exists.
     """
 
@@ -98,7 +98,7 @@ def solve_for_rest(invariants: LinearInvariants, order: Sequence[int]) -> Comple
     """Solve A s = a for as many coordinates as A has rank, in exact fractions.
 
     Args:
-      invariants: The equations.
+      invariants: The set; only its equations are used.
       order: All coordinates; the earlier ones are solved for where that is possible.
 
     Raises:
@@ -172,7 +172,7 @@ def draw_conditional(  # noqa: PLR0913 - a target, a set, a chain
     Args:
       center: int64[m], a confidential table, or noisy answers.
       distribution: Discrete distribution of each coordinate around the center.
-      invariants: The set.
+      invariants: The set that the draws must lie in.
       start: int64[m], a table in the set.
       n: Length of the chain.
       generator: Randomness of the analyst.

@@ -23,26 +23,30 @@ _SETTLING = 10  # iterations
 
 
 class AnswerModel(Protocol):
-    """A parametric model of the confidential answers of N independent units, m each."""
+    """A parametric model pi of the confidential answers of N independent units, m each.
+
+    In the arguments of all methods, `answers` is float64[n, N, m], n draws of the answers; `theta`
+    is float64[p], the parameters; and `weights` is float64[n, N], the weight of each draw.
+    """
 
     are_integers: ClassVar[tuple[bool, ...]]  # which of the m answers are whole numbers
 
     def log_density(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
-        """Return float64[n, N], log pi(answers | theta), normalized; -inf off its support."""
+        """Return float64[n, N], log pi(answers | theta), normalized; -inf where pi is 0."""
 
     def draw(self, theta: FloatArray, n: int, generator: Generator) -> FloatArray:
-        """Return float64[n, N, m] draws of the answers."""
+        """Draw the answers of all units n times, float64[n, N, m]."""
 
     def maximize(self, answers: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the theta that maximizes sum weights[k, i] log pi(answers[k, i] | theta).
 
         Args:
-          answers: float64[n, N, m].
+          answers: float64[n, N, m], n draws of the m answers of each of N units.
           weights: float64[n, N], summing to 1 over n for each unit.
         """
 
     def score(self, answers: FloatArray, theta: FloatArray) -> FloatArray:
-        """Return float64[n, N, p], the gradient of log pi(answers | theta) of each unit."""
+        """Return the gradient in theta of log pi(answers | theta), per unit, float64[n, N, p]."""
 
     def curvature(self, answers: FloatArray, weights: FloatArray, theta: FloatArray) -> FloatArray:
         """Return float64[p, p], the weighted sum of minus the second derivatives of log pi."""
@@ -66,7 +70,7 @@ class MaximumLikelihood:
 
     @property
     def covariance(self) -> FloatArray:
-        """float64[p, p], inverse of the observed information.
+        """Return the covariance of theta, the inverse of the observed information, float64[p, p].
 
         Raises:
           SolverError: The information is not positive definite, as its simulation is too coarse.
@@ -82,7 +86,7 @@ class MaximumLikelihood:
 
     @property
     def standard_error(self) -> FloatArray:
-        """float64[p], from sampling and privacy noise, by the observed information."""
+        """Return the standard error of theta from sampling and privacy noise, float64[p]."""
         return np.asarray(np.sqrt(np.diagonal(self.covariance)))
 
 
@@ -181,11 +185,19 @@ def weighted_answers(
     draws: int,
     generator: Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Simulate confidential answers and weigh them for the noisy ones.
+    """Simulate confidential answers, with weights from the noisy answers.
 
     Answers come from the model, with weights eta(noisy | answers). Where model and noise have one
     support, half of them are instead the noisy answers less simulated noise, and the weights are
     pi eta / (pi / 2 + eta / 2): bounded, so also good where the noise is precise or a unit unusual.
+
+    Args:
+      model: The model pi of the confidential answers.
+      theta: float64[p], the parameters of the model.
+      noisy: float64[N, m], the noisy answers of N units.
+      distributions: Distribution eta of the noise of each of the m answers.
+      draws: Number of simulated answers per unit.
+      generator: Generator of the random numbers.
 
     Returns:
       float64[draws, N, m] answers and float64[draws, N] weights; for every unit, weighted sums are
@@ -235,7 +247,7 @@ def weighted_answers(
 def _debiased(
     model: AnswerModel, answers: FloatArray, weights: FloatArray, theta: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Score and information given the noisy answers, at theta.
+    """Return score and observed information given the noisy answers, at theta.
 
     Ratios of weighted sums are biased by a multiple of 1 / draws; twice the whole less the mean of
     the halves is not.
@@ -257,7 +269,10 @@ def _moments(
     score: FloatArray,
     theta: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """E[g], and Louis' E[h] - Cov[g], summed over units."""
+    """Return E[g] and Louis' information E[h] - Cov[g], summed over units.
+
+    g is the score and h the curvature of one unit. The expectations are weighted means of draws.
+    """
     share = weights / weights.sum(axis=0)
     mean = np.einsum("ni,nip->ip", share, score)
     second = np.einsum("nip,niq->pq", share[:, :, None] * score, score, optimize=True)

@@ -19,7 +19,10 @@ _LEAST_SHARE = 2.0**-40
 
 @dataclass(frozen=True)
 class PoissonCounts:
-    """Independent counts, n of them, with one mean theta, m = 1, p = 1."""
+    """Independent Poisson counts s of `units` units with one mean theta; m = 1, p = 1.
+
+    Shapes of arguments are those of `AnswerModel`.
+    """
 
     are_integers: ClassVar[tuple[bool, ...]] = (True,)
     units: int = 1
@@ -60,7 +63,7 @@ class NormalRegression:
     def _departures(
         answers: FloatArray, theta: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray, float, float]:
-        """Return x, how far y is from the line and x from its mean, and both variances."""
+        """Return x, y minus its line, x minus its mean, and the variances of these deviations."""
         intercept, slope, log_residual, mean, log_variance = theta.tolist()
         x, y = answers[:, :, 0], answers[:, :, 1]
         variances = math.exp(log_residual), math.exp(log_variance)
@@ -263,7 +266,12 @@ class CountRegression:
 
 
 def _log_poisson(s: FloatArray, means: FloatArray) -> FloatArray:
-    """Log of the probabilities of s, float64[n, N], under float64[N] means; -inf off the counts."""
+    """Return the log of Poisson probabilities, float64[n, N]; -inf where s is no count.
+
+    Args:
+      s: float64[n, N], n draws of the counts of N units.
+      means: float64[N], the mean of each unit.
+    """
     from scipy.special import gammaln
 
     possible = (s >= 0) & (s == np.rint(s))

@@ -27,21 +27,21 @@ class Ellipse:
     radius: float
 
     def contains(self, points: npt.ArrayLike) -> BoolArray:
-        """bool[...]: which points of float[..., k] lie in it, its boundary included."""
+        """Return which points, float[..., k], lie in the region or on its boundary, bool[...]."""
         away = np.asarray(points, np.float64) - self.center
         squares = (away * np.linalg.solve(self.covariance, away[..., None])[..., 0]).sum(axis=-1)
         return np.asarray(squares <= self.radius**2)
 
     def axes(self) -> FloatArray:
-        """float64[k, k]: rows are the half axes, the longest first."""
+        """Return the half axes of the ellipsoid as rows, the longest first, float64[k, k]."""
         lengths, directions = np.linalg.eigh(self.covariance)
         return np.asarray((self.radius * np.sqrt(lengths) * directions).T[::-1])
 
     def boundary(self, n: int) -> FloatArray:
-        """float64[n, 2]: points of the boundary, to draw it, the first one repeated at the end.
+        """Return n points of the boundary for a plot, the first repeated at the end, float64[n, 2].
 
         Raises:
-          SchemaError: It is not in the plane.
+          SchemaError: The region does not have two dimensions.
         """
         if len(self.center) != 2:
             raise SchemaError("confidence region", "is not in the plane", got=len(self.center))
@@ -62,7 +62,8 @@ def ellipse(
       estimate: float[p], maximum of a likelihood.
       information: float[p, p], its observed information.
       confidence: In (0, 1), of the region as a whole, such as 0.95.
-      parameters: Which k of them; the covariance is their block of the inverse information.
+      parameters: Indices of the k parameters of the region. Their covariance is a block of the
+        inverse information.
 
     Law: Under the model the region holds the true parameters with probability `confidence`, as
     units become many. With few the approximation is rough, and simulation says how rough.

@@ -28,7 +28,7 @@ class PosteriorDraws:
     Attributes:
       parameters: float64[n, p], of the parameters.
       answers: float64[n, m], of the confidential answers.
-      proposals: How many were simulated for them.
+      proposals: Number of proposals that were simulated to get these draws.
     """
 
     parameters: FloatArray
@@ -59,7 +59,7 @@ def draw_posterior(
       draw_answers: (float64[n, p], generator) to [n, m] confidential answers, one row each.
       noisy: float[m], the noisy answers.
       distributions: m distributions of noise.
-      n: Draws wanted.
+      n: Number of draws to return.
       generator: Randomness of the analyst.
 
     Law: Independent draws, exactly from the posterior given the noisy answers, up to floating point

@@ -17,9 +17,10 @@ Generator = np.random.Generator  # noqa: TID251 - an analyst's own simulations
 def draw_noise(
     distribution: Distribution, size: int | tuple[int, ...], generator: Generator
 ) -> FloatArray:
-    """Draw independent noise for simulations; whole numbers if the distribution is discrete.
+    """Draw independent noise for simulations, as whole numbers if the distribution is discrete.
 
-    Law: that of `distribution`, up to the 2^53 values of a uniform float; never for a release.
+    Law: the noise has the law of `distribution`, up to the 2^53 values of a uniform float. Do not
+    use it for a release.
     """
     # The generator gives multiples of 2^-53. Continuous noise of probability 0 would be infinite.
     return distribution.quantiles(np.maximum(generator.random(size), 2.0**-54))

@@ -36,7 +36,7 @@ class Clipping:
     """The interval to which the values of a stratum are clipped.
 
     Attributes:
-      lower: Least value.
+      lower: Least value after clipping.
       upper: Largest value, lower + 2 T.
 
     Raises:
@@ -58,7 +58,12 @@ class Clipping:
 
     @classmethod
     def around(cls, lower: int, upper: int) -> Clipping:
-        """Return the narrowest clipping that contains both ends and has an integer center."""
+        """Return the narrowest clipping that contains both ends and has an integer center.
+
+        Args:
+          lower: Lower end of the interval to contain.
+          upper: Upper end of the interval.
+        """
         return cls(lower, upper + (upper - lower) % 2)
 
     @classmethod
@@ -68,6 +73,11 @@ class Clipping:
         Its radius, and the distance of its center from the public middle, are at most
         `MOST_RADIUS`. The interval depends on noisy answers; with these limits no answer can make a
         step fail.
+
+        Args:
+          lower: Lower end of the interval.
+          upper: Upper end of the interval.
+          middle: Middle of the public bounds of the column.
 
         >>> Clipping.limited(-(10**20), 10**20, middle=0).radius == MOST_RADIUS
         True
@@ -92,14 +102,14 @@ class Clipping:
         return self.radius * (2 if neighbors is Neighbors.BOUNDED else 1)
 
     def noise(self, definition: Definition, cost: Fraction, neighbors: Neighbors) -> Mechanism:
-        """Return the default noise of the definition at which the sums of all strata cost this."""
+        """Return noise of the default mechanism with which the sums of all strata cost `cost`."""
         mechanism = choose_mechanism(definition)
         return mechanism.costing(definition, cost, self.in_norm(mechanism, definition, neighbors))
 
     def in_norm(
         self, mechanism: type[Mechanism], definition: Definition, neighbors: Neighbors
     ) -> Fraction:
-        """Return the sensitivity in the norm of a mechanism, squared for L2."""
+        """Return the sensitivity in the norm that a mechanism is charged by; squared for L2."""
         power = 1 if mechanism.norms[definition] is Norm.L1 else 2
         return Fraction(self.sensitivity(neighbors)) ** power
 
@@ -109,8 +119,8 @@ class NoisySum:
     """The noisy sum of one stratum; safe after the firewall.
 
     Attributes:
-      clipping: The clipping of the values; its center was subtracted from each.
-      mechanism: The noise.
+      clipping: The clipping of the values; its center was subtracted from each value.
+      mechanism: The mechanism that drew the noise.
       answer: The sum plus noise.
     """
 
@@ -127,7 +137,7 @@ class NoisySum:
         return math.sqrt(self.mechanism.variance()) / size
 
     def cost(self, definition: Definition, neighbors: Neighbors) -> Fraction:
-        """Return the exact cost of the sums of all strata if each has this noise."""
+        """Return the exact cost of the sums of all strata if all have the noise of this sum."""
         sensitivity = self.clipping.in_norm(type(self.mechanism), definition, neighbors)
         return self.mechanism.cost(definition, sensitivity)
 
@@ -183,7 +193,7 @@ class Strata:
 
     def __post_init__(self) -> None:
         if self.size_sds and (len(self.size_sds) != len(self.sizes) or min(self.size_sds) < 0):
-            raise SchemaError("strata", "need a deviation of each size, or none")
+            raise SchemaError("strata", "need one standard deviation per public size, or none")
         if min(self.sizes.values(), default=0) < 1:
             raise SchemaError(
                 "strata",
@@ -214,7 +224,7 @@ class Steps:
     """Costs and failure probability of the steps of an estimate.
 
     Attributes:
-      costs: rho of each step.
+      costs: Exact cost of each step: rho, or epsilon under pure differential privacy.
       failure: beta, the failure probability of the intervals of all steps, 0 < beta < 1.
       intersect: Whether each interval is intersected with the previous one.
     """
@@ -231,7 +241,13 @@ class Steps:
     def split(
         cls, rho: Fraction, n_steps: int, *, failure: float = 0.1, intersect: bool = True
     ) -> Steps:
-        """Give three quarters to the last step, the rest in equal shares to the previous steps.
+        """Split rho: three quarters to the last step, the rest equally to the previous steps.
+
+        Args:
+          rho: The cost of all steps.
+          n_steps: Number of steps.
+          failure: beta, the failure probability of the intervals of all steps.
+          intersect: Whether each interval is cut to the previous one.
 
         >>> Steps.split(Fraction(1, 2), 3).costs
         (Fraction(1, 16), Fraction(1, 16), Fraction(3, 8))
@@ -253,12 +269,25 @@ class Steps:
 
 
 def margin(spread: float, size: int, failure: float) -> float:
-    """Return L = spread sqrt(2 ln(2 n / beta)), the largest |value - mean| with prob. 1 - beta."""
+    """Return L = spread sqrt(2 ln(2 n / beta)), the largest |value - mean| with prob. 1 - beta.
+
+    Args:
+      spread: Standard deviation of the values within a stratum, an upper bound.
+      size: n, the public number of records of the stratum.
+      failure: beta, the probability that some value is farther away.
+    """
     return spread * math.sqrt(2.0 * math.log(2.0 * size / failure))
 
 
 def half_width(spread: float, size: int, noise_sd: float, failure: float) -> float:
-    """Return W = sqrt(2 (spread^2 / n + noise_sd^2) ln(2 / beta)), the error of a noisy mean."""
+    """Return W = sqrt(2 (spread^2 / n + noise_sd^2) ln(2 / beta)), the error of a noisy mean.
+
+    Args:
+      spread: Standard deviation of the values within a stratum, an upper bound.
+      size: n, the public number of records of the stratum.
+      noise_sd: Standard deviation of the noise of the mean.
+      failure: beta, the probability that the error is larger.
+    """
     return math.sqrt(2.0 * (spread**2 / size + noise_sd**2) * math.log(2.0 / failure))
 
 
@@ -269,7 +298,7 @@ class MeanEstimates:
     A function of noisy sums and public numbers.
 
     Attributes:
-      means: float64[k].
+      means: float64[k], the estimated mean of each of k strata.
       noise_sd: float64[k], standard deviation of the noise of the last step.
       size_sd: float64[k], standard deviation of the last means from inexact sizes.
       low: float64[k], lower ends of intervals that contain the mean of the distribution of values
@@ -313,7 +342,14 @@ class MeanEstimates:
     def after(
         self, sums: tuple[NoisySum, ...], column: Column, steps: Steps, strata: Strata
     ) -> MeanEstimates:
-        """Return the estimates after the noisy sums of the next step."""
+        """Return the estimates after the noisy sums of the next step.
+
+        Args:
+          sums: The noisy sum of each stratum from the next step.
+          column: The public bounds and the spread of the values.
+          steps: Costs and failure probabilities of all steps.
+          strata: The strata and their public sizes.
+        """
         counts, failure = list(strata.sizes.values()), steps.failure_of(len(self.sums))
         noise_sd = np.array(list(map(NoisySum.noise_sd, sums, counts)))
         means = np.array(list(map(NoisySum.mean, sums, counts)))
@@ -338,7 +374,14 @@ class MeanEstimates:
 def estimates_of(
     history: Sequence[tuple[NoisySum, ...]], column: Column, steps: Steps, strata: Strata
 ) -> MeanEstimates:
-    """Recompute the estimates from the noisy sums of an earlier measurement."""
+    """Recompute the estimates from the noisy sums of an earlier measurement.
+
+    Args:
+      history: Per step, the noisy sum of each stratum.
+      column: The public bounds and the spread of the values.
+      steps: Costs and failure probabilities of all steps.
+      strata: The strata and their public sizes.
+    """
     known = MeanEstimates.begin(column, strata)
     for sums in history:
         known = known.after(sums, column, steps, strata)
@@ -352,6 +395,12 @@ def clipped_noise(
 
     Values of unit variance and a mean in [-R, R] are clipped at R + sqrt(ln(n / gamma)). Some value
     is cut with probability about gamma, the `failure` of the step.
+
+    Args:
+      column: The public bounds and the spread of the values.
+      step: Exactly one step: its cost and failure probability.
+      strata: The strata and their public sizes.
+      definition: The privacy definition that the cost is stated in.
 
     Raises:
       SchemaError: The public bounds are too wide.
@@ -390,7 +439,7 @@ def shrink(means: FloatArray, variances: FloatArray) -> FloatArray:
     strata are few and noisy. It harms many well-measured strata without a common mean.
 
     Args:
-      means: float64[k].
+      means: float64[k], the estimated mean of each of k strata.
       variances: float64[k], positive: noise plus sampling.
 
     References:

@@ -73,8 +73,8 @@ def measure_sums(
 
     Args:
       truth: Values of k strata.
-      clippings: k; public.
-      mechanisms: k.
+      clippings: The clipping of each of the k strata; public.
+      mechanisms: The noise of the sum of each of the k strata.
       streams: The noise streams of the statistic.
       position: Position of this step in the streams; each stratum is a row.
 

@@ -74,16 +74,16 @@ class Weights:
 
     @classmethod
     def gaussian(cls, sigma_sq: Fraction, *, is_two_sided: bool = True) -> Weights:
-        """Return w(k) = exp(-k^2 / (2 sigma_sq))."""
+        """Return the weights exp(-k^2 / (2 sigma_sq)) of the discrete Gaussian distribution."""
         return cls(1 / (2 * sigma_sq), 1 / sigma_sq, is_two_sided)
 
     @classmethod
     def laplace(cls, scale: Fraction, *, is_two_sided: bool = True) -> Weights:
-        """Return w(k) = exp(-k / scale)."""
+        """Return the weights exp(-k / scale) of the discrete Laplace distribution."""
         return cls(1 / scale, Fraction(0), is_two_sided)
 
     def exponent(self, k: int) -> Fraction:
-        """Return -ln w(k)."""
+        """Return -ln w(k), an exact fraction."""
         return self.first * k + self.second * k * (k - 1) / 2
 
     def last_above(self, precision: int) -> int:

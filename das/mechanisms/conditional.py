@@ -192,7 +192,13 @@ class _Problem:
         return weights
 
     def totals(self, index: int, rest: tuple[int, ...], digits: int) -> list[Decimal]:
-        """Return the weights of the totals of class `index`, from 0, given the remainder `rest`."""
+        """Return the weight of each total of one class, given the sums that are left for it.
+
+        Args:
+          index: Number of the class, from 0.
+          rest: Per invariant, the part of its sum that this class and later ones must use up.
+          digits: Digits of the weights.
+        """
         weights = self.weights(digits)
         of_totals, below = weights.cells[index][-1], weights.rest[index + 1]
         out = [Decimal(0)] * (self.most[index] + 1)
@@ -202,7 +208,7 @@ class _Problem:
         return out
 
     def possible(self, index: int, rest: tuple[int, ...]) -> Sequence[int]:
-        """Return the totals of class `index`, from 0, with which others can use up `rest`."""
+        """Return the totals of class `index` after which later classes can use up what is left."""
         column, later = self.columns[index], self.columns[index + 1 :]
         most = min([self.most[index], *(r // c for r, c in zip(rest, column, strict=True) if c)])
         for row, (r, c) in enumerate(zip(rest, column, strict=True)):
@@ -214,7 +220,7 @@ class _Problem:
         return range(most + 1)
 
     def left(self, index: int, rest: tuple[int, ...], total: int) -> tuple[int, ...]:
-        """Return the remainder after class `index`, from 0, has a total."""
+        """Return what is left of the sums `rest` after class `index` takes `total`."""
         return tuple(r - total * c for r, c in zip(rest, self.columns[index], strict=True))
 
     def values(self, index: int, position: int, total: int, digits: int) -> list[Decimal]:
@@ -284,7 +290,7 @@ def _with_cell(before: Sequence[Decimal], x: int, powers: Sequence[Decimal]) -> 
 
 
 def margin_rows(margins: Sequence[IntArray]) -> IntArray:
-    """Return int64[m, n]: the 0/1 rows of all marginals, one per value.
+    """Return the 0/1 matrix of all marginals on n cells, int64[m, n], one row per value.
 
     Args:
       margins: Per marginal int64[n], the value of each cell; all of 0, 1, ... occur.
@@ -302,7 +308,8 @@ def most_steps(margins: Sequence[IntArray], records: int) -> int:
     other classes are at most the counts of a marginal, which add up to N over its values.
 
     Args:
-      margins: As in `margin_rows`; exactly these marginals are kept, in this order.
+      margins: Per marginal int64[n], the value of each cell, from 0. Exactly these marginals are
+        kept, in this order.
       records: N, the sum of the table.
     """
     rows = margin_rows(margins)
@@ -336,9 +343,9 @@ def refuse_large(margins: Sequence[IntArray], records: int, scale: Fraction) -> 
     """Refuse a problem for which some table with this many records is too large to sample.
 
     Args:
-      margins: As in `margin_rows`.
+      margins: Per marginal int64[n], the value of each cell, from 0.
       records: Sum of the table.
-      scale: As in `conditional_table`.
+      scale: Scale of the discrete Laplace noise, as in `conditional_table`.
 
     Raises:
       BudgetError: A draw may need more than 2,000,000 products, or weights are too small for

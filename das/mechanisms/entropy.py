@@ -181,8 +181,8 @@ class Stream:
     """The noise of some rows at one position, each row drawn once; created by `Streams.open`.
 
     Args:
-      key: The noise key.
-      position: The position.
+      key: The key from which the noise is derived.
+      position: Indices that identify the answers in the fixed plan of noise streams.
       rows: int64[G], numbers of the rows, such as of geounits in their geolevel; distinct.
     """
 
@@ -235,7 +235,7 @@ class Streams:
     `Streams` anew and draws the same noise again.
 
     Args:
-      key: The noise key.
+      key: The key from which all noise is derived.
     """
 
     def __init__(self, key: NoiseKey) -> None:
@@ -312,7 +312,13 @@ def _block_cipher(secret: bytes) -> CipherContext:
 
 
 def _encrypted(cipher: CipherContext, rows: IntArray, n_blocks: int) -> WordArray:
-    """Return uint64[G, 2 B]: blocks 0..B-1 of every row, encrypted; `rows` are row numbers."""
+    """Return the encrypted blocks 0..B-1 of G rows, uint64[G, 2 B], two words per block.
+
+    Args:
+      cipher: The block cipher.
+      rows: int64[G], row numbers.
+      n_blocks: B, blocks per row.
+    """
     blocks = np.empty((len(rows), n_blocks, WORDS_PER_BLOCK), "<u8")
     blocks[:, :, 0] = rows[:, None]
     blocks[:, :, 1] = np.arange(n_blocks)

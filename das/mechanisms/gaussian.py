@@ -164,12 +164,12 @@ class DiscreteGaussian(Mechanism):
 
     @property
     def parameter(self) -> Fraction:
-        """Return sigma_sq."""
+        """Return sigma_sq, the parameter of the mechanism."""
         return self.sigma_sq
 
     @property
     def continuous_variance(self) -> Fraction:
-        """Return the variance of `Gaussian`, sigma_sq."""
+        """Return sigma_sq, the variance of the continuous `Gaussian` with the same parameter."""
         return self.sigma_sq
 
     def variance(self) -> float:

@@ -132,7 +132,7 @@ class DiscreteLaplace(Mechanism):
 
     @property
     def parameter(self) -> Fraction:
-        """Return the scale."""
+        """Return the scale, the parameter of the mechanism."""
         return self.scale
 
     @property

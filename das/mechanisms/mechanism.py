@@ -44,7 +44,12 @@ class Sampler(Protocol):
         """Return the number of words that each draw starts from."""
 
     def draw_many(self, words: WordArray, more: Callable[[int], BitSource]) -> IntArray:
-        """Return int64[n] from uint64[n words_per_draw]; more(i) has the further bits of draw i."""
+        """Draw n integers, int64[n].
+
+        Args:
+          words: uint64[n * words_per_draw], uniform words; each draw starts from its part.
+          more: Function from the index of a draw to the source of its further bits.
+        """
 
 
 class Distribution(Protocol):
@@ -214,7 +219,7 @@ def _cumulative(mechanism: Mechanism) -> tuple[IntArray, FloatArray]:
 
 
 def on_integers(noise: FloatArray, log_ratio: FloatArray) -> FloatArray:
-    """Return a log density at integer noise, and -inf at other values."""
+    """Return `log_ratio` where the noise is an integer, and -inf elsewhere."""
     return np.where(noise == np.rint(noise), log_ratio, -np.inf)
 
 

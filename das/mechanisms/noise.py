@@ -21,7 +21,7 @@ def add_noise(answers: IntArray, *, mechanism: Mechanism, stream: Stream) -> Int
     any grouping of rows, and a repetition after a failure, give the same result.
 
     Args:
-      answers: int64[G, m].
+      answers: int64[G, m], the exact answers of G rows to one query with m answers.
       mechanism: The distribution of the noise.
       stream: The noise of the G rows.
 

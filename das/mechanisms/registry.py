@@ -18,7 +18,7 @@ def register(mechanism: type[Mechanism]) -> type[Mechanism]:
     """Register a mechanism under its name in files; usable as a decorator.
 
     Raises:
-      BudgetError: Another mechanism has this name, or no privacy definition can charge it.
+      BudgetError: A registered mechanism has the same name, or no privacy definition can charge it.
     """
     if not mechanism.norms:
         raise BudgetError(f"mechanism {mechanism.kind}", "has no cost under any privacy definition")
@@ -63,6 +63,10 @@ def chargeable(definition: Definition) -> tuple[type[Mechanism], ...]:
 
 def choose_mechanism(definition: Definition, kind: str | None = None) -> type[Mechanism]:
     """Return the mechanism class with this name, or the default of the definition.
+
+    Args:
+      definition: The privacy definition that must be able to charge the mechanism.
+      kind: Name of the mechanism; None for the default of the definition.
 
     Raises:
       BudgetError: The name is unknown, or the definition cannot charge the mechanism.

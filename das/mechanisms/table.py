@@ -53,7 +53,7 @@ class SamplingTable:
       weights: P(|X| = k) is proportional to w(k), and to 2 w(k) for k > 0 if two-sided.
       word_bits: b, from 1 to 63. Tests use small values, so that undecided words become common.
       thresholds: uint64[K + 1], floor(F(k) 2^b) for k = 0..K; the last is 2^b - 1.
-      words_per_draw: 1.
+      words_per_draw: Number of uniform words that a draw starts from, 1.
       guide: int64[2^(g+1)], the draw for each combination of sign and g leading bits, or SEARCH.
     """
 
@@ -203,6 +203,11 @@ def laplace_table(
 
 def build_table(weights: Weights, word_bits: int, where: str) -> SamplingTable:
     """Build the table of a distribution given by its weights.
+
+    Args:
+      weights: The weights of the distribution.
+      word_bits: Bits of a uniform word.
+      where: Name of the distribution in errors.
 
     Raises:
       BudgetError: The table would have more than MOST_TABLE_ENTRIES entries.

@@ -59,7 +59,7 @@ class WideSampler:
       quadratic: Coefficient of k^2 in the exponent e(k).
       rest_bits: r, with w = 2^r; from 1 to 31.
       table: Table of the half-line distribution of J, with the exponent e(w J).
-      words_per_draw: 2.
+      words_per_draw: Number of uniform words that a draw starts from, 2.
     """
 
     linear: Fraction

@@ -32,7 +32,7 @@ class Change:
 
     Attributes:
       rank: -l1, so that the natural order puts the most changed first.
-      geocode: The geounit.
+      geocode: Geocode of the geounit.
       true_total: Persons in truth.
       net: Sum of the errors of all answers; for a partition query, the change of the total.
     """
@@ -54,7 +54,7 @@ class ErrorSummary:
 
     Attributes:
       geounits: int64[6]; geounits by bin of true population, see SIZE_EDGES.
-      persons: True persons in all of them.
+      persons: True persons in all compared geounits.
       keys: int64[k]; distinct (error, size bin, true-count bin) packed by `pack`, increasing.
       counts: int64[k]; answers with each key, positive.
       appeared: Answers that are zero in truth and not in the release.
@@ -86,7 +86,13 @@ def unpack(keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def pack(errors: IntArray, size_bins: IntArray, true_bins: IntArray) -> IntArray:
-    """Number the triples (error, size bin, true-count bin), int64[k]; |error| < 2^57."""
+    """Number the triples (error, size bin, true-count bin), int64[k]; |error| < 2^57.
+
+    Args:
+      errors: int64[k], the error of each answer.
+      size_bins: int64[k], bin of the size of the geounit.
+      true_bins: int64[k], bin of the true count.
+    """
     return errors * _GROUPS + size_bins * len(TRUE_EDGES) + true_bins
 
 
@@ -177,7 +183,15 @@ def summarize_query(
 def _summarize(
     geocodes: Sequence[str], totals: IntArray, size: int, owners: IntArray, pairs: IntArray
 ) -> ErrorSummary:
-    """Summarise entries (geounit, truth, released); answers without an entry are zero in both."""
+    """Summarise errors of answers; answers without an entry are zero in truth and release.
+
+    Args:
+      geocodes: Geocode of each of G geounits.
+      totals: int64[G], true persons of each geounit.
+      size: Number of answers per geounit.
+      owners: int64[k], the geounit of each entry.
+      pairs: int64[2, k], true and released answer of each entry.
+    """
     n_geounits = len(totals)
     truth, released = pairs
     errors = released - truth
@@ -209,7 +223,14 @@ def _summarize(
 def _most_changed(
     geocodes: Sequence[str], totals: IntArray, l1: IntArray, net: IntArray
 ) -> tuple[Change, ...]:
-    """Return the TOP geounits with the largest positive l1."""
+    """Return the at most TOP geounits with the largest positive L1 error, largest first.
+
+    Args:
+      geocodes: Geocode of each geounit.
+      totals: int64[G], true persons of each geounit.
+      l1: int64[G], sum of absolute errors of each geounit.
+      net: int64[G], sum of errors of each geounit.
+    """
     wanted = min(TOP, int(np.count_nonzero(l1)))
     if wanted == 0:
         return ()
@@ -220,7 +241,12 @@ def _most_changed(
 
 
 def gather(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Sum counts of equal keys; return increasing keys and their sums, without sums of 0."""
+    """Sum the counts of equal keys; return increasing keys and their sums other than 0.
+
+    Args:
+      keys: int64[k], keys in any order.
+      counts: int64[k], the count of each key.
+    """
     candidates, position = _numbered(keys)
     sums = sums_at(position, counts, len(candidates))
     return candidates[sums != 0], sums[sums != 0]
@@ -237,6 +263,11 @@ def _numbered(keys: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def bins_of(values: IntArray, edges: tuple[int, ...]) -> IntArray:
-    """Return the bin of each value, int64; values below the first edge are in the first bin."""
+    """Return the bin of each value, int64; values below the first edge are in the first bin.
+
+    Args:
+      values: int64[k], the values.
+      edges: Least value of each bin, ascending.
+    """
     bins = np.searchsorted(np.asarray(edges), values, side="right") - 1
     return np.maximum(bins, 0).astype(np.int64)

@@ -47,7 +47,7 @@ class Classifier:
         """Return bool[n], whether the odds are above one; in integer arithmetic.
 
         Args:
-          codes: int64[n, d].
+          codes: int64[n, d], the level of each of d attributes of n records, numbered from 0.
         """
         scores = np.full(len(codes), self.intercept, np.int64)
         for i, effects in enumerate(self.effects):
@@ -117,7 +117,10 @@ def _scores(columns: IntArray, starts: IntArray, effects: FloatArray) -> FloatAr
 def _sums(columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
     """Return the sum of values over all records, then sums by the levels of each attribute.
 
-    `columns` int64[n, d] has the level, from 0, of each attribute in each record.
+    Args:
+      columns: int64[n, d], the level, from 0, of each attribute in each record.
+      starts: int64[d + 1], index of the first level of each attribute in the result, and the end.
+      values: float64[n], the value of each record.
     """
     sizes = np.diff(starts).tolist()
     parts = [np.bincount(columns[:, i], values, minlength=n) for i, n in enumerate(sizes)]
@@ -125,7 +128,13 @@ def _sums(columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray
 
 
 def _curvature(columns: IntArray, starts: IntArray, weights: FloatArray) -> FloatArray:
-    """Return the Hessian: sums of weights by the levels of every two attributes, plus the ridge."""
+    """Return the Hessian of the loss: weights summed by each pair of levels, plus the ridge.
+
+    Args:
+      columns: int64[n, d], the level, from 0, of each attribute in each record.
+      starts: int64[d + 1], index of the first level of each attribute in the result, and the end.
+      weights: float64[n], the weight of each record.
+    """
     n_levels = int(starts[-1])
     out = np.zeros((n_levels, n_levels))
     by_level = _sums(columns, starts, weights)
@@ -142,6 +151,12 @@ def _curvature(columns: IntArray, starts: IntArray, weights: FloatArray) -> Floa
 
 
 def _loss(scores: FloatArray, positive: BoolArray, effects: FloatArray) -> float:
-    """Return the negative log-likelihood plus the ridge penalty."""
+    """Return the negative log-likelihood plus the ridge penalty.
+
+    Args:
+      scores: float64[n], log odds of each record.
+      positive: bool[n], whether each record is positive.
+      effects: All effects, which the ridge shrinks.
+    """
     losses = np.logaddexp(0.0, np.where(positive, -scores, scores))
     return float(losses.sum() + _RIDGE / 2 * (effects @ effects))

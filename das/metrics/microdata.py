@@ -25,7 +25,7 @@ def shares(codes: IntArray, sizes: Sequence[int], attributes: Sequence[int]) -> 
     Without records all shares are 0.
 
     Args:
-      codes: int64[n, d].
+      codes: int64[n, d], the level of each of d attributes of n records, numbered from 0.
       sizes: d numbers of levels.
       attributes: Positions of columns.
 
@@ -65,7 +65,7 @@ def disparities(truth: FloatArray, released: FloatArray) -> FloatArray:
 
     Args:
       truth: float64[k, m], m values in each of k strata, such as means.
-      released: float64[k, m].
+      released: float64[k, m], the same m values from the released records.
 
     Raises:
       SchemaError: The shapes differ.
@@ -84,8 +84,8 @@ def demographic_parity_ratio(predicted: BoolArray, groups: IntArray) -> float:
     Groups without records are ignored. 1 is parity; nan if no record has a positive prediction.
 
     Args:
-      predicted: bool[n].
-      groups: int64[n], 0 or more.
+      predicted: bool[n], whether the prediction of each of n records is positive.
+      groups: int64[n], the group of each record, numbered from 0.
     """
     rates = _rates(predicted, groups)
     if not len(rates) or rates.max() == 0:
@@ -101,9 +101,9 @@ def false_negative_rate_difference(
     Groups without positive records are ignored.
 
     Args:
-      truth: bool[n].
-      predicted: bool[n].
-      groups: int64[n], 0 or more.
+      truth: bool[n], whether each of n records is positive.
+      predicted: bool[n], whether the prediction of each record is positive.
+      groups: int64[n], the group of each record, numbered from 0.
 
     Returns:
       0 is parity; nan if no record is positive.
@@ -115,7 +115,12 @@ def false_negative_rate_difference(
 
 
 def _rates(flags: BoolArray, groups: IntArray) -> FloatArray:
-    """Return the share of flags in every group that has records."""
+    """Return the share of flags in every group that has records.
+
+    Args:
+      flags: bool[n], the flag of each record.
+      groups: int64[n], the group of each record, numbered from 0.
+    """
     if len(flags) != len(groups):
         raise SchemaError("rates by group", "need one group per record")
     sizes = np.bincount(groups)

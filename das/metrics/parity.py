@@ -48,7 +48,7 @@ class Restriction:
 
     @cached_property
     def rows(self) -> IntArray:
-        """Return int64[m]: the number of answers of the table in each group."""
+        """Return the number of answers of the table in each of m groups, int64[m]."""
         rows = np.ones(1, np.int64)
         for group, joint in zip(self.groups.factors, self.joint.factors, strict=True):
             counts = np.bincount(group.codes[joint.first_levels], minlength=len(group.labels))
@@ -122,7 +122,7 @@ class Differences:
     """Cells in which a release differs from the truth, computed once for all groups and tables.
 
     Attributes:
-      n_geounits: G.
+      n_geounits: G, the number of geounits.
       owners: int64[k]; geounit of each cell that differs.
       cells: int64[d]; the distinct cells that differ in some geounit, increasing.
       positions: int64[k]; index into `cells` of each cell that differs.
@@ -196,7 +196,15 @@ class Differences:
 def _errors(
     answers: IntArray, truth: IntArray, net: IntArray, of_error: IntArray, errors: IntArray
 ) -> GroupErrors:
-    """Return sums by group; `of_error` is the group of each error."""
+    """Return the sums of errors by group.
+
+    Args:
+      answers: int64[m], number of answers of each group.
+      truth: int64[m], true persons of each group.
+      net: int64[m], sum of the errors of each group.
+      of_error: int64[k], the group of each error.
+      errors: int64[k], the errors other than 0.
+    """
     size, n_groups = np.abs(errors), len(answers)
     largest = np.zeros(n_groups, np.int64)
     np.maximum.at(largest, of_error, size)
@@ -288,5 +296,5 @@ def parity_error(relative: FloatArray, population: float, *, omega: float | None
 
 
 def expected_absolute(standard_errors: Sequence[float] | FloatArray) -> FloatArray:
-    """Return float64[m]: the mean |error| of normal errors, s sqrt(2 / pi)."""
+    """Return the mean |error| of m normal errors, s sqrt(2 / pi) for standard error s."""
     return np.asarray(np.sqrt(2.0 / np.pi) * np.asarray(standard_errors, np.float64))

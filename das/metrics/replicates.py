@@ -41,7 +41,7 @@ class ClassErrors:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the two arrays."""
+        """Return the memory of `keys` and `counts` in bytes."""
         return self.keys.nbytes + self.counts.nbytes
 
     def by_class(self) -> dict[int, tuple[IntArray, IntArray]]:
@@ -134,11 +134,11 @@ class ClassInterval:
     """Interval for truth - released answer in one class.
 
     Attributes:
-      low: Lower end.
-      high: Upper end.
+      low: Lower end of the interval.
+      high: Upper end of the interval.
       answers: Number of answers of replicates behind the interval.
       expected: Estimated coverage: share of answers of replicates inside intervals computed from
-        replicates of replicates; None if there are none.
+        replicates of replicates; None without such replicates.
       mark: Assessment of the coverage.
     """
 
@@ -162,7 +162,7 @@ def central(errors: IntArray, counts: IntArray, confidence: Fraction) -> tuple[i
       confidence: Coverage probability, less than 1.
 
     Returns:
-      The ends; None if there are too few draws for this confidence.
+      Lower and upper end; None if there are too few draws for this confidence.
     """
     reached = np.cumsum(counts)
     n = int(reached[-1])
@@ -245,7 +245,12 @@ def _moments(errors: IntArray, counts: IntArray) -> tuple[float, float]:
 
 
 def mark_of(coverage: float, confidence: Fraction) -> Mark:
-    """Return the assessment of an estimated coverage against the confidence."""
+    """Return the assessment of an estimated coverage against the confidence.
+
+    Args:
+      coverage: The estimated coverage.
+      confidence: The coverage that the intervals should have.
+    """
     if coverage < confidence - TOLERANCE:
         return Mark.BELOW
     return Mark.ABOVE if coverage > confidence + TOLERANCE else Mark.WITHIN

@@ -58,8 +58,8 @@ def moments(errors: IntArray, counts: IntArray) -> Moments:
     """Sum errors, each taken `counts` times, without rounding or overflow.
 
     Args:
-      errors: int64[k].
-      counts: int64[k], positive.
+      errors: int64[k], distinct or repeated errors of answers.
+      counts: int64[k], positive: how often each error occurs.
     """
     total = absolute = squared = 0
     for error, count in zip(errors.tolist(), counts.tolist(), strict=True):
@@ -75,8 +75,8 @@ def quantile(errors: IntArray, counts: IntArray, share: Fraction) -> int | None:
     """Return the least v such that at least `share` of the absolute errors are <= v.
 
     Args:
-      errors: int64[k].
-      counts: int64[k], positive.
+      errors: int64[k], distinct or repeated errors of answers.
+      counts: int64[k], positive: how often each error occurs.
       share: 0 < share <= 1, exact.
 
     Returns:

@@ -91,7 +91,7 @@ class AttacksByRho:
     rho: Fraction
 
     def advantage(self) -> Fraction:
-        """Return the smaller of two bounds from the Kullback-Leibler divergence."""
+        """Return a bound on the advantage: the smaller of Pinsker's and Bretagnolle & Huber's."""
         with localcontext(_DIGITS):
             rho = decimal_of(self.rho)
             return _fraction(min((rho / 2).sqrt(), (1 - (-rho).exp()).sqrt()) + _SLACK)

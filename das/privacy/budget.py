@@ -59,7 +59,7 @@ class Budget:
 
     @property
     def rho(self) -> Fraction:
-        """Return rho of the total in zCDP, exact."""
+        """Return rho of the total budget in zCDP, exact; a pure budget is converted."""
         return self.zero_concentrated.rho
 
     @property

@@ -74,7 +74,7 @@ def calibrated(target: Pure, records: int, *, has_limits: bool = True) -> Pure:
     Args:
       target: Cost between the nearest data sets that meet the same invariants.
       records: Distance of these data sets, in records.
-      has_limits: As in `gamma_of`.
+      has_limits: Whether outputs must also meet inequalities, such as nonnegativity of counts.
 
     >>> calibrated(Pure(Fraction(1)), 2)
     Pure(epsilon=Fraction(1, 4))

@@ -22,7 +22,7 @@ class LedgerEntry:
         equals `geolevel` for ordinary geounits.
       query: Canonical name of the query.
       attributes: Names of the attributes that the query does not sum out.
-      mechanism: The noise.
+      mechanism: The noise of the answers.
       cost: Privacy loss of one record in one of these geounits, in the unit of the budget. A query
         of a planned strategy has its share of the joint cost of the strategy.
       geounits: Number of geounits measured.

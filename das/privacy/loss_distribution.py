@@ -66,7 +66,7 @@ class UnitShifts:
     """Answers with independent noise of one distribution that all move by 1 if a record is added.
 
     Attributes:
-      mechanism: The noise.
+      mechanism: The noise of each shifted answer.
       times: Number of answers, >= 1.
 
     Raises:
@@ -88,6 +88,10 @@ class UnitShifts:
 
 def unit_shift(query: Query, mechanism: Mechanism) -> UnitShifts:
     """Return the effect of one added record on a partition query: one answer moves by 1.
+
+    Args:
+      query: A partition query.
+      mechanism: The noise of its answers.
 
     Raises:
       BudgetError: The query is no partition, so one record may move several answers, or one answer
@@ -159,7 +163,14 @@ def _half(
     chains: Mapping[Chain, tuple[UnitShifts, ...]],
     one_shift: Callable[[Mechanism], Losses],
 ) -> Losses:
-    """Return losses that dominate those of a record added to a path, over all its tilings."""
+    """Return losses that dominate the losses of one added record, whatever chains tile its path.
+
+    Args:
+      n_levels: Number of geolevels.
+      chains: Per chain of only children, the shifts of its queries. Chains tile a path if each
+        geolevel of the path is in exactly one of them.
+      one_shift: Function that returns the losses of one unit shift under a mechanism.
+    """
     whole: dict[int, Losses] = {}  # losses of a path from a geolevel down
     for first in range(n_levels - 1, -1, -1):
         tiled = []

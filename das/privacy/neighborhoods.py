@@ -111,7 +111,7 @@ class Invariance:
       spine: Names of geolevels, root first.
       attributes: Names of attributes; the last one varies fastest over cells.
       shape: Number of levels of each attribute.
-      held: Invariant sums.
+      held: Invariant sums, which neighboring data sets share.
       possible: bool[n], cells that may hold records; None for all cells.
       zeros: Name of the impossible cells in reports.
       places: Name in reports of a published list of the geounits that have records; empty if the
@@ -232,9 +232,9 @@ class Invariance:
         return [] if self._possible.all() else [self.zeros]
 
     def _movable(self, level: int) -> BoolArray:
-        """Return bool[n]: cells whose records may move between leaves of a geounit of a geolevel.
+        """Mark the cells whose records may move within a geounit of a geolevel, bool[n].
 
-        At level -1, cells whose records may be added or removed.
+        At level -1, return the cells whose records may be added or removed.
         """
         out = self._possible.copy()
         for sums in self._exact:
@@ -272,7 +272,7 @@ class Invariance:
 
 
 def _combined(labels: Sequence[IntArray], n: int) -> IntArray:
-    """Return int64[n], numbered from 0: equal exactly where all given labels are equal."""
+    """Number n entries by their combination of labels, from 0, int64[n]."""
     out = np.zeros(n, np.int64)
     for values in labels:
         dense = np.unique(values, return_inverse=True)[1].astype(np.int64)
@@ -327,7 +327,7 @@ def _has_sum(rows: Sequence[tuple[int, ...]], count: int) -> bool:
 
     Args:
       rows: The signatures, all different. No smaller number of them sums to zero.
-      count: 2, 3 or 4.
+      count: Number of rows in a sum: 2, 3 or 4.
     """
     negative = [tuple(-value for value in row) for row in rows]
     if count == 2:

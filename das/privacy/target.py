@@ -42,9 +42,9 @@ def rho_from_noise(
     Args:
       n_levels: Number of geolevels of a path.
       measured: The measurements with their noise at rho 1; at rho r the parameter is divided by r.
-      neighbors: The neighboring relation, as in `losses_of_paths`.
-      epsilon: Exact, > 0.
-      delta: Exact, 0 < delta < 1.
+      neighbors: Which data sets count as neighbors.
+      epsilon: Exact epsilon of the target, > 0.
+      delta: Exact delta of the target, 0 < delta < 1.
 
     Returns:
       Rho, exact; at least `rho_from_epsilon`.
@@ -71,9 +71,9 @@ def _largest(at: Callable[[int], float], target: float, start: int) -> int | Non
     """Return the largest integer at which an increasing function is at most a target, by secants.
 
     Args:
-      at: Nearly proportional to the square root of its argument.
+      at: An increasing function, nearly proportional to the square root of its argument.
       target: Upper limit of the function.
-      start: First guess.
+      start: Integer that is tried first.
 
     Returns:
       An integer that meets the target and whose successor does not; None if no positive one does.
@@ -103,7 +103,7 @@ def _largest(at: Callable[[int], float], target: float, start: int) -> int | Non
 
 
 def _at(shift: UnitShifts, rho: Fraction) -> UnitShifts:
-    """Return the shifts with the noise at rho, given the noise at rho 1."""
+    """Return the shifts with their noise rescaled from rho 1 to the given rho."""
     noise = type(shift.mechanism).of(shift.mechanism.parameter / rho)
     if noise.unit_rho != rho * shift.mechanism.unit_rho:
         raise BudgetError(

@@ -85,7 +85,7 @@ def _row_space(factor: Factor) -> IntArray:
 
 
 def _cover(spaces: Sequence[IntArray]) -> BoolArray | None:
-    """Return bool[Q, blocks]: the blocks that sum to each row space.
+    """Return which blocks sum to the row space of each of Q factors, bool[Q, blocks].
 
     Blocks are built from intersections upward: the complement of the known blocks within a space is
     a new block. The result is empty if the sum of all spaces is not the whole space, and None if

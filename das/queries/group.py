@@ -26,7 +26,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Return the number of cells."""
+        """Return the number of cells in the group."""
         return math.prod(int(levels.sum()) for levels in self.allowed)
 
     @property

@@ -62,7 +62,7 @@ def grouped(levels: Sequence[str], text: str) -> Factor:
 
 
 def _group(levels: Sequence[str], text: str) -> BoolArray | None:
-    """Return bool[n], the levels of a group; None if the text cannot be read."""
+    """Return which of n levels `text` names, bool[n]; None if it is not a valid group."""
     if text in levels:
         return np.array([level == text for level in levels])
     if " + " in text:
@@ -78,7 +78,7 @@ def _group(levels: Sequence[str], text: str) -> BoolArray | None:
 
 
 def _numbers(levels: Sequence[str], text: str) -> BoolArray | None:
-    """Return the levels within a range of numbers; None if it is no range, or cuts a level."""
+    """Return which levels lie in a range of numbers; None if `text` is no range or cuts a level."""
     match = _SPAN.fullmatch(text)
     if match is None:
         return None
@@ -95,7 +95,7 @@ def _numbers(levels: Sequence[str], text: str) -> BoolArray | None:
 
 
 def _span(label: str) -> tuple[int, int] | None:
-    """Return the range of integers that a label states; None if it states none.
+    """Return the range of integers in a label, such as "18 to 64"; None for other labels.
 
     >>> [_span(label) for label in ("under 18", "18_to_64", "85+", "20 and 21", "7", "white")]
     [(0, 17), (18, 64), (85, 1000000000), (20, 21), (7, 7), None]

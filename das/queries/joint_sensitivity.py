@@ -102,7 +102,12 @@ def joint_sensitivity(queries: Sequence[Query], weights: Sequence[Fraction]) -> 
 
 
 def gram_sum(queries: Sequence[Query], weights: Sequence[Fraction]) -> GramSum | None:
-    """Return the weighted sum of the Gram matrices of queries; None if floats are not exact."""
+    """Return sum_q w_q Q_q'Q_q in factored form; None if floats cannot hold the factors exactly.
+
+    Args:
+      queries: The queries Q_q, all over the same attributes.
+      weights: The weight w_q of each query.
+    """
     n_attributes = len(queries[0].factors)
     kinds = np.zeros((len(queries), n_attributes), np.int64)
     grams = []
@@ -118,7 +123,7 @@ def gram_sum(queries: Sequence[Query], weights: Sequence[Fraction]) -> GramSum |
 
 
 def _separately(queries: Sequence[Query], weights: Sequence[Fraction]) -> tuple[Fraction, Fraction]:
-    """Return `column` and `pair` as sums of the worst cases of single queries."""
+    """Return bounds on `column` and `pair`: the sums of the worst cases of single queries."""
     column, pair = (
         sum(
             (w * l2_sensitivity_sq(q, n) for w, q in zip(weights, queries, strict=True)),

@@ -78,7 +78,7 @@ class Query:
         return "#" not in self.name
 
     def rows_of(self, cells: IntArray) -> IntArray:
-        """Return int64[k]: for a partition query, the answer in which each cell counts.
+        """Return the answer of a partition query that counts each of k given cells, int64[k].
 
         Raises:
           SchemaError: The query is not a partition.
@@ -95,7 +95,7 @@ class Query:
         return out
 
     def first_cells(self, positions: IntArray) -> IntArray:
-        """Return int64[p]: the first cell of each given answer, numbered from 0, of a partition."""
+        """Return the first cell that each of p answers of a partition query counts, int64[p]."""
         cells = np.zeros(len(positions), np.int64)
         codes = np.unravel_index(positions, self.shape)
         for factor, code in zip(self.factors, codes, strict=True):
@@ -103,7 +103,7 @@ class Query:
         return cells
 
     def cells_of(self, positions: IntArray) -> IntArray:
-        """Return int64[k], sorted: all cells of the given answers of a partition query.
+        """Return all cells that given answers of a partition query count, int64[k], ascending.
 
         Args:
           positions: int64[p], distinct indices of answers.
@@ -120,7 +120,7 @@ class Query:
         return np.sort(cells)
 
     def columns(self, cells: IntArray) -> IntArray:
-        """Return int64[m, k]: the dense columns of Q for some cells; for small k or tests."""
+        """Return the columns of Q for k given cells, dense, int64[m, k]; for small k or tests."""
         out = np.ones((1, len(cells)), np.int64)
         for factor, levels in zip(self.factors, self._levels(cells), strict=True):
             part = factor.matrix[:, levels]
@@ -236,24 +236,24 @@ class Query:
             )
 
     def gram(self, cells: IntArray) -> FloatArray:
-        """Return float64[k, k]: the rows and columns of Q'Q for cells, int64[k]."""
+        """Return the rows and columns of Q'Q for k given cells, float64[k, k]."""
         out = np.ones((len(cells), len(cells)))
         for factor, level in zip(self.factors, self._levels(cells), strict=True):
             out *= factor.gram[np.ix_(level, level)]
         return out
 
     def gram_diagonal(self, cells: IntArray) -> FloatArray:
-        """Return float64[k]: the diagonal of `gram`, without forming the matrix."""
+        """Return the diagonal of Q'Q at k given cells, float64[k], without forming the matrix."""
         out = np.ones(len(cells))
         for factor, level in zip(self.factors, self._levels(cells), strict=True):
             out *= factor.gram.diagonal()[level]
         return out
 
     def gram_times(self, cells: IntArray, x: FloatArray) -> FloatArray:
-        """Return float64[G, k]: Q'Q x on some cells, without forming `gram`.
+        """Return Q'Q x at k given cells for G vectors x, float64[G, k], without forming Q'Q.
 
         Args:
-          cells: int64[k].
+          cells: int64[k], flat indexes of cells.
           x: float64[G, k], values of these cells; x is 0 in all others.
         """
         out = np.empty_like(x)
@@ -305,11 +305,11 @@ class Query:
     def adjoint(
         self, answers: npt.NDArray[np.integer | np.floating], cells: IntArray
     ) -> FloatArray:
-        """Return float64[G, k]: Q'y on some cells, applied attribute by attribute.
+        """Return Q'y at k given cells for G geounits, float64[G, k], attribute by attribute.
 
         Args:
           answers: number[G, m], one row y per geounit.
-          cells: int64[k].
+          cells: int64[k], flat indexes of the cells for which Q'y is returned.
         """
         return self._adjoint(answers, *self._few(cells))
 
@@ -337,7 +337,12 @@ class Query:
 
 
 def is_refinement(fine: Query, coarse: Query) -> bool:
-    """Return whether every answer of `coarse` is a sum of answers of `fine` (both partitions)."""
+    """Return whether every answer of `coarse` is a sum of answers of `fine`.
+
+    Args:
+      fine: A query; False if it is not a partition.
+      coarse: A query; False if it is not a partition.
+    """
     if not (fine.is_partition and coarse.is_partition):
         return False
     for f, c in zip(fine.factors, coarse.factors, strict=True):
@@ -369,7 +374,7 @@ def common_refinement(first: Query, second: Query) -> Query:
     Recodes of one attribute are intersected level by level, so that every answer counts a cell.
 
     Raises:
-      SchemaError: One of the two is not a partition.
+      SchemaError: `first` or `second` is not a partition query.
 
     >>> from das.schema import Attribute, Recode
     >>> age = Attribute("age", ("0-4", "5-17", "18+"))
@@ -403,6 +408,10 @@ def is_answered_by(partition: Query, query: Query) -> bool:
 
     This holds if, for every attribute, the levels of one group have equal columns. No factor is
     zero, so products of columns are equal only if all columns are.
+
+    Args:
+      partition: The partition query.
+      query: The other query, which need not be a partition.
     """
     for groups, factor in zip(partition.factors, query.factors, strict=True):
         columns = factor.distinct[1]

@@ -53,7 +53,7 @@ class AdaptiveRounds:
       order: Candidates are the sets of up to so many attributes, weighted by how much of the
         workload of all such sets they overlap.
       rounds_per_attribute: T = 16 d rounds are planned for; they get dearer where nothing is won.
-      selection_share: Part of each round that selects.
+      selection_share: Share of the cost of each round that pays for the selection.
       most_megabytes: Largest junction tree, at 8 bytes a cell, once all of rho is spent. The
         authors' is 80.
       steps: Steps of mirror descent after each round, from the previous model; 1000 in AIM.
@@ -81,7 +81,7 @@ class _Selector(Measurer):
 
     @property
     def moved(self) -> int:
-        """Return the most that one neighbor's record moves an L1 distance of counts."""
+        """Return the sensitivity of an L1 distance of counts: 2 if a record is changed, else 1."""
         return 2 if self.neighbors is Neighbors.BOUNDED else 1
 
     def marginal(self, attributes: Attributes, rho: Fraction, round_: int) -> NoisyAnswer:
@@ -214,9 +214,14 @@ def measure_adaptively(
 
 
 def _distance(records: Records, attributes: Attributes, expected: FloatArray) -> int:
-    """Return the L1 distance of the marginal of some attributes from rounded expected counts.
+    """Return the L1 distance of a marginal from expected counts, rounded to whole numbers.
 
-    Neighbors differ by whole numbers. Attributes are numbered from 0.
+    The distances of neighboring data sets differ by whole numbers.
+
+    Args:
+      records: The records.
+      attributes: Attributes of the marginal, numbered from 0.
+      expected: float64[n_i, ...], the expected counts.
     """
     return int(np.abs(records.marginal(attributes) - np.rint(expected).astype(np.int64)).sum())
 
@@ -228,11 +233,18 @@ def _scores(
     order: int,
     deviation: float,
 ) -> dict[Attributes, int]:
-    """Score sets r: |r| (|M_r(records) - M_r(drawn)|_1 - expected noise of M_r), whole numbers.
+    """Return the score |r| (|M_r(records) - M_r(drawn)|_1 - expected noise of M_r) of each set r.
 
     The weight of a set in the workload of all sets of `order` attributes is proportional to its
     number of attributes. A set is left out if its expected noise exceeds the largest possible
     distance between records of the drawn size, because its score is never positive.
+
+    Args:
+      records: The confidential records.
+      drawn: Records drawn from the current model.
+      counted: Marginals of `records` by set of attributes; missing ones are added.
+      order: Largest number of attributes of a set.
+      deviation: Standard deviation of the noise of a count.
     """
     scores = {}
     d = len(records.domain.sizes)
@@ -257,11 +269,19 @@ def _choose_fitting(
     model: GraphicalModel,
     most_cells: float,
 ) -> Attributes:
-    """Select among sets with which the junction tree stays small enough, and those it has anyway.
+    """Select a set whose junction tree is small enough, or that a clique of the model contains.
 
     A set is drawn from all candidates. If it does not fit, it is removed and another is drawn with
     fresh bits. This has the law of drawing among the sets that fit, whose sizes are public. The
     number of removed sets depends on the records beyond this law and is never released.
+
+    Args:
+      selector: Draws the selections.
+      scores: Score of each candidate set.
+      selection: The exponential mechanism.
+      number: Number of the round.
+      model: The current model.
+      most_cells: Most cells of all cliques together.
     """
     left = dict(scores)
     for attempt in itertools.count():

@@ -44,7 +44,7 @@ class JunctionTree:
     """Cliques of attributes, joined so that those with an attribute in common are connected.
 
     Attributes:
-      sizes: Levels of each attribute.
+      sizes: Number of levels of each attribute.
       cliques: Positions in rising order; a clique stands after its parent.
       parents: Of each clique the position of its parent, -1 of the first. Where parts have no
         attribute in common, the separator is empty.
@@ -68,12 +68,17 @@ class JunctionTree:
         )
 
     def home(self, attributes: Iterable[int]) -> int | None:
-        """Return the index, from 0, of the first clique that holds all attributes; None if none."""
+        """Return the index of the first clique with all attributes; None without such a clique."""
         wanted = set(attributes)
         return next((k for k, clique in enumerate(self.cliques) if wanted <= {*clique}), None)
 
     def shape(self, clique: Attributes, inside: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of a table over `inside` that broadcasts over a clique."""
+        """Return the shape of a table that broadcasts over a clique: 1 outside of `inside`.
+
+        Args:
+          clique: Attributes of the clique.
+          inside: Attributes of the table.
+        """
         return tuple(self.sizes[i] if i in inside else 1 for i in clique)
 
     def beliefs(self, potentials: Mapping[Attributes, FloatArray]) -> list[FloatArray]:
@@ -106,8 +111,12 @@ class JunctionTree:
     def marginal(self, beliefs: Sequence[FloatArray], attributes: Attributes) -> FloatArray:
         """Compute the marginal of attributes, in rising order, that lie in a clique.
 
+        Args:
+          beliefs: Per clique, the table of its expected counts or shares.
+          attributes: Attributes numbered from 0, in rising order.
+
         Raises:
-          SchemaError: They lie in none.
+          SchemaError: No clique contains all these attributes.
         """
         home = self.home(attributes)
         if home is None:
@@ -223,8 +232,8 @@ class Target:
     """Shares that a marginal is fitted to.
 
     Attributes:
-      shares: float64[n_i, ...].
-      weight: float64 that broadcasts with them, 1 / variance of each.
+      shares: float64[n_i, ...], the share of each combination of levels; one axis per attribute.
+      weight: float64 that broadcasts with `shares`: 1 / variance of each share.
     """
 
     shares: FloatArray
@@ -296,8 +305,8 @@ def fit_model(
     step is halved until the loss falls by half of what its slope promises.
 
     Args:
-      sizes: Levels of each attribute.
-      targets: At least one.
+      sizes: Number of levels of each attribute.
+      targets: By sets of attributes, at least one: the shares that are fitted.
       steps: Largest number of steps.
       before: A model of fewer sets to start from.
     """
@@ -345,7 +354,14 @@ def _evaluate(
     targets: Mapping[Attributes, Target],
     largest: float,
 ) -> _Point:
-    """Compute marginals, loss and slopes of a model."""
+    """Compute the marginals of a model, the loss against the targets, and its slopes.
+
+    Args:
+      tree: The junction tree.
+      potentials: By sets of attributes, the potentials of the model.
+      targets: By sets of attributes, the shares to fit.
+      largest: Largest weight of a target; slopes and loss are divided by it.
+    """
     beliefs = tree.beliefs(potentials)
     marginals = {each: tree.marginal(beliefs, each) for each in targets}
     errors = {each: marginals[each] - target.shares for each, target in targets.items()}
@@ -361,6 +377,12 @@ def synthesize_graphical(
 
     The levels in a merged level are equally likely. Sums of floats depend on the processor, so
     records drawn on another processor may differ.
+
+    Args:
+      measured: The noisy marginals.
+      steps: Number of steps of the fit.
+      n_records: Number of records to draw.
+      seed: Seed of the draws.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     _, targets = targets_of_marginals(measured)

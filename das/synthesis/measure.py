@@ -91,7 +91,7 @@ class Measurer:
     """Adds noise to answers about records.
 
     Attributes:
-      records: The records.
+      records: The confidential records.
       neighbors: Which data sets count as neighbors.
       streams: Noise streams, used for nothing else.
     """
@@ -103,7 +103,14 @@ class Measurer:
     def answer(
         self, query: Query, mechanism: Mechanism, rho: Fraction, position: Position
     ) -> NoisyAnswer:
-        """Answer a query and add noise from the stream at `position`, indices in the fixed plan."""
+        """Answer a query and add the noise of a mechanism.
+
+        Args:
+          query: The query.
+          mechanism: The noise.
+          rho: The cost to record; it is not checked against the mechanism.
+          position: Indices of the noise stream in the fixed plan of streams.
+        """
         stream = self.streams.open(position, _ONE_ROW)
         exact = self.records.answer(query)[None]
         answers = add_noise(exact, mechanism=mechanism, stream=stream)
@@ -117,7 +124,7 @@ class Measurer:
         return self.answer(query, mechanism, rho, position)
 
     def one_way(self, rho: Fraction, phase: int) -> tuple[NoisyAnswer, ...]:
-        """Measure all one-way marginals, at rho each."""
+        """Measure all one-way marginals at rho each, with the noise streams of phase `phase`."""
         domain = self.records.domain
         return tuple(
             self.measure(marginal_query(domain, (i,)), rho, (phase, i))
@@ -247,11 +254,11 @@ def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:
 
 
 def revealed(truth: Confidential[Records], rho: Fraction) -> Records:
-    """Reveal records that can be measured at a cost.
+    """Return the confidential records, after checking that they can be measured at cost rho.
 
     Raises:
       BudgetError: The cost is not positive.
-      SchemaError: They have fewer than two attributes.
+      SchemaError: The records have fewer than two attributes.
     """
     if rho <= 0:
         raise BudgetError("rho", "must be positive", got=rho)
@@ -291,7 +298,13 @@ def _measure_again(
 def plan_pairs(
     domain: Domain, neighbors: Neighbors, weighting: Weighting = Weighting.SQUARE_ROOT
 ) -> WorkloadPlan:
-    """Plan the residuals of all marginals on up to two attributes, at cost 1."""
+    """Plan the residuals of all marginals on up to two attributes, at cost 1.
+
+    Args:
+      domain: Attributes and their sizes.
+      neighbors: Which data sets count as neighbors.
+      weighting: Scheme of the weights of the marginals.
+    """
     attributes = list(map(AttributeWorkload.identity, domain.names, domain.sizes))
     workload = Workload.k_way(attributes, range(3), weighting)
     return plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=neighbors)

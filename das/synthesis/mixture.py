@@ -83,7 +83,7 @@ def fit_mixture(domain: Domain, targets: Targets, fit: Fit, rng: Generator) -> M
 
     Args:
       domain: The merged domain.
-      targets: Tables of it.
+      targets: Tables over the merged domain that are fitted.
       fit: Components, steps and starts.
       rng: Generator of the starts.
 
@@ -106,9 +106,9 @@ def refit_mixture(
 
     Args:
       domain: The merged domain.
-      targets: Tables of it.
-      fit: Steps and rate.
-      levels: Per attribute float64[K, n_i].
+      targets: Tables over the merged domain that are fitted.
+      fit: Number of steps and learning rate; its components and starts are not used.
+      levels: Per attribute float64[K, n_i], the components to start from.
     """
     loss = Loss.of(domain, targets)
     start = np.concatenate([each.T for each in levels])
@@ -122,9 +122,9 @@ class Loss:
 
     Attributes:
       sizes: int64[d], levels of each attribute.
-      starts: int64[d], the first level of each.
+      starts: int64[d], index among the L levels of the first level of each attribute.
       goal: float64[L, L], shares of the residuals of all pairs.
-      weight: float64[L, L], 0 within an attribute.
+      weight: float64[L, L], weight of each entry of `goal`; 0 within an attribute.
       shares: float64[L], of the levels.
       share_weight: float64[L], weights of the levels.
     """
@@ -138,7 +138,7 @@ class Loss:
 
     @classmethod
     def of(cls, domain: Domain, targets: Targets) -> Loss:
-        """Write targets as matrices, with weights over the largest one."""
+        """Write the targets as matrices; weights are divided by the largest weight of a share."""
         sizes = np.array(domain.sizes)
         starts = np.cumsum(sizes) - sizes
         blocks = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
@@ -175,7 +175,7 @@ class Loss:
         return slope
 
     def _mean(self, table: FloatArray) -> FloatArray:
-        """Average over the levels of each attribute, on each of them."""
+        """Replace each entry by the mean over the levels of its attribute."""
         sums = np.add.reduceat(table, self.starts, axis=0)
         return np.asarray(np.repeat(sums / self.sizes[:, None], self.sizes, axis=0))
 
@@ -189,7 +189,13 @@ def _mixture(domain: Domain, loss: Loss, probability: FloatArray) -> Mixture:
 
 
 def _descend(loss: Loss, fit: Fit, scores: FloatArray) -> FloatArray:
-    """Return probabilities float64[L, K] after all steps of Adam from scores of this shape."""
+    """Return the probabilities after all steps of Adam, float64[L, K].
+
+    Args:
+      loss: The loss to minimize.
+      fit: Number of steps and learning rate.
+      scores: float64[L, K], the scores to start from.
+    """
     scores = scores.copy()
     first, second = np.zeros_like(scores), np.zeros_like(scores)
     power_1 = power_2 = 1.0
@@ -238,7 +244,7 @@ def draw_records(
 
 
 def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
-    """Draw merged codes in the order of cells, each with its expected number up or down."""
+    """Draw merged codes by cell; each cell gets its expected number, rounded up or down."""
     sizes = mixture.domain.sizes
     first = next(k for k in range(len(sizes)) if math.prod(sizes[: k + 1]) ** 2 >= math.prod(sizes))
     leading = products(mixture.levels[: first + 1])
@@ -254,7 +260,7 @@ def _rounded_cells(mixture: Mixture, n_records: int, rng: Generator) -> IntArray
 
 
 def _by_component(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
-    """Draw merged codes in the order of components."""
+    """Draw merged codes, int64[n_records, d]: the records of component 0 first, then of 1, ..."""
     n_components = len(mixture.levels[0])
     per_component = np.bincount(np.arange(n_records) % n_components, minlength=n_components)
     owner = np.repeat(np.arange(n_components), per_component)
@@ -274,7 +280,15 @@ def _by_component(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
 def synthesize(
     measured: Measured, targets: Targets, fit: Fit, n_records: int, seed: int
 ) -> Records:
-    """Fit a mixture and draw records; a function of noisy answers and public numbers alone."""
+    """Fit a mixture and draw records; a function of noisy answers and public numbers alone.
+
+    Args:
+      measured: The noisy answers.
+      targets: The targets of the fit, from the noisy answers.
+      fit: Parameters of the fit.
+      n_records: Number of records to draw.
+      seed: Seed of the fit and of the draws.
+    """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     mixture = fit_mixture(measured.merged, targets, fit, rng)
     return draw_records(mixture, measured.merging, measured.domain, n_records, rng)

@@ -38,7 +38,7 @@ def product(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def exp(values: FloatArray) -> FloatArray:
-    """Compute exp of values of at most 0, within 2e-7 of itself; below -700 that of -700."""
+    """Compute exp of values <= 0, with relative error 2e-7; values below -700 count as -700."""
     at = np.maximum(values, _LEAST_EXPONENT)
     power = np.rint(at * _LOG2_E)
     rest = at - power * _LN_2
@@ -52,7 +52,7 @@ def exp(values: FloatArray) -> FloatArray:
 
 
 def log(values: FloatArray) -> FloatArray:
-    """Compute the logarithm of positive numbers, within 1e-7."""
+    """Compute the natural logarithm of positive numbers, with absolute error 1e-7."""
     fraction, power = np.frexp(values)  # fraction in [1/2, 1)
     t = (fraction - 0.75) / (fraction + 0.75)  # |t| <= 1/5
     square = t * t

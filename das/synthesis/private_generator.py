@@ -31,8 +31,8 @@ def generator_rho(
     """Return the exact rho of all rounds from the epsilon of one round.
 
     Args:
-      round_epsilon: eps0, positive.
-      rounds: T, positive.
+      round_epsilon: eps0, the epsilon of one round, positive.
+      rounds: T, the number of rounds, positive.
       share: a, between 0 and 1.
 
     Raises:
@@ -49,6 +49,11 @@ def generator_round_epsilon(
     rho: Fraction, rounds: int = ROUNDS, share: Fraction = SELECTION_SHARE
 ) -> float:
     """Return the largest eps0 of a round at which all rounds cost at most rho, rounded down.
+
+    Args:
+      rho: The cost of all rounds.
+      rounds: Number of rounds.
+      share: Share of eps0 for the selection in a round; the rest is for the measurement.
 
     Raises:
       BudgetError: An argument is out of range, or not exact.

@@ -46,14 +46,14 @@ class Domain:
                 "domain",
                 "needs attributes of at least two levels",
                 got=self.sizes,
-                remedy="leave attributes of one level out; they say nothing",
+                remedy="remove attributes of one level from the domain; they carry no information",
             )
 
     def positions(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return the positions of attributes.
+        """Return the positions of attributes in `names` of the domain, numbered from 0.
 
         Raises:
-          SchemaError: One is unknown.
+          SchemaError: A name is not that of an attribute.
         """
         place = {name: i for i, name in enumerate(self.names)}
         unknown = [name for name in names if name not in place]
@@ -95,7 +95,7 @@ class Records:
         """Return the records with some of their attributes.
 
         Raises:
-          SchemaError: One is unknown.
+          SchemaError: A name is not that of an attribute.
         """
         kept = self.domain.positions(names)
         return Records(self.domain.only(kept), np.ascontiguousarray(self.codes[:, kept]))
@@ -128,10 +128,10 @@ class NoisyAnswer:
     """One query with its noise; safe after the firewall.
 
     Attributes:
-      query: Query over the domain of its phase.
-      mechanism: The noise.
+      query: Query over the domain of the phase in which it was measured.
+      mechanism: The mechanism that drew the noise.
       rho: Cost of the answer, exact.
-      answers: int64[m].
+      answers: int64[m], the noisy answers of the query.
     """
 
     query: Query
@@ -164,7 +164,7 @@ class Merging:
         )
 
     def recode(self, records: Records) -> Records:
-        """Return the records in merged levels."""
+        """Return the records with each level replaced by its merged level."""
         columns = [new[records.codes[:, i]] for i, new in enumerate(self.new_level)]
         return Records(Domain(records.domain.names, self.sizes()), np.stack(columns, axis=1))
 
@@ -243,14 +243,19 @@ class ChosenMarginals(_OneWay):
 
 
 def sum_rho(answers: Iterable[NoisyAnswer]) -> Fraction:
-    """Return the exact cost of answers together."""
+    """Return the exact total rho of noisy answers."""
     return sum((answer.rho for answer in answers), Fraction(0))
 
 
 def merged_counts(
     answer: NoisyAnswer, merging: Merging, attribute: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Sum noisy counts of attribute number `attribute`, from 0, by merged level.
+    """Sum the noisy counts of an attribute by merged level.
+
+    Args:
+      answer: The noisy one-way marginal of the attribute.
+      merging: The merging of levels.
+      attribute: Position of the attribute, from 0.
 
     Returns:
       float64[merged levels], the sums, and float64[merged levels], their noise variances.
@@ -264,7 +269,13 @@ def merged_counts(
 
 
 def unmerge(codes: IntArray, merging: Merging, rng: Generator) -> IntArray:
-    """Return codes of the domain for merged ones, int64[n, d]; merged levels are equally likely."""
+    """Replace each merged level by one of its levels, drawn uniformly, int64[n, d].
+
+    Args:
+      codes: int64[n, d], merged levels of n records.
+      merging: The merging of levels.
+      rng: Generator of the draws.
+    """
     out = np.empty_like(codes)
     for i, (new, n_kept) in enumerate(zip(merging.new_level, merging.n_kept, strict=True)):
         is_kept = codes[:, i] < n_kept

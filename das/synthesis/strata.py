@@ -45,13 +45,14 @@ _NEARLY_ONE = 1e-6  # how far a sum of weights may be from it, as rounded shares
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Disjoint groups of records by some attributes, and public shares of them.
+    """Disjoint groups of records by the levels of some attributes, and their public shares.
 
     Attributes:
       attributes: Positions of attributes in the domain, rising.
-      weights: Public share of every combination of their levels, float64[n_i, ...], summing to 1.
+      weights: Public share of every combination of levels of the attributes, float64[n_i, ...],
+        summing to 1.
       groups: int64[n_i, ...], the stratum of each combination, 0 or more.
-      sample: Records of the public sample that the weights are shares of; None if they are exact.
+      sample: Number of records of the public sample that gave the weights; None if they are exact.
     """
 
     attributes: tuple[int, ...]
@@ -68,19 +69,19 @@ class Strata:
         least: float = 0.001,
         sample: int | None = None,
     ) -> Strata:
-        """Make strata of all combinations; those of weight up to `least` are pooled in the last.
+        """Make one stratum per combination of levels; the last pools weights of at most `least`.
 
         Args:
           domain: Domain of the records.
           names: Attributes, in the order of the axes of `weights`; others must remain.
           weights: By levels, float64[n_i, ...], at least 0 and summing to 1; public.
           least: Largest weight that is pooled.
-          sample: Records of the public sample that the weights are shares of, such as a holdout;
-            None if they are exact, such as counts of a census.
+          sample: Number of records of the public sample that gave the weights, such as a holdout;
+            None if the weights are exact, such as shares from a census.
 
         Raises:
-          SchemaError: Weights are not those of all combinations, negative, or do not sum to 1; or
-            attributes are unknown, repeat or leave no two for the strata.
+          SchemaError: Weights do not cover all combinations, are negative, or do not sum to 1. Or
+            attributes are unknown, repeat or leave fewer than two other attributes.
         """
         places = domain.positions(names)
         if len(set(places)) != len(places) or not 0 < len(places) <= len(domain.names) - 2:
@@ -239,8 +240,8 @@ class Block:
     Attributes:
       noisy: float64[n_i, ...], the noisy table.
       goal: float64[n_i, ...], the prediction of the pooled model.
-      axes: float64[cells, freedom], orthonormal.
-      scales: float64[freedom], variance of one record along each.
+      axes: float64[cells, freedom], orthonormal principal axes; freedom = prod(n_i - 1).
+      scales: float64[freedom], variance of one record along each axis.
       deviation: Standard deviation of the noise of each cell before centering.
       size: Records of the stratum, about.
     """
@@ -254,7 +255,14 @@ class Block:
 
     @classmethod
     def of(cls, noisy: FloatArray, shares: FloatArray, deviation: float, size: float) -> Block:
-        """Make a block of a noisy centered table and the model's shares of the same cells."""
+        """Make a block of a noisy centered table and the model's shares of the same cells.
+
+        Args:
+          noisy: float64[n_i, ...], the noisy centered table.
+          shares: float64[n_i, ...], the pooled model's shares of the same cells.
+          deviation: Standard deviation of the noise of each cell before centering.
+          size: Number of records of the stratum, about.
+        """
         flat = shares.reshape(-1)
         covariance = np.diag(flat) - np.outer(flat, flat)
         inner = centered(covariance.reshape(shares.shape * 2)).reshape(covariance.shape)
@@ -388,8 +396,8 @@ def onto_simplex(values: FloatArray, total: float) -> FloatArray:
     """Find the nearest point with no negative entry and this sum; noise cut at 0 would add to it.
 
     Args:
-      values: float64[n].
-      total: Not negative.
+      values: float64[n], the point to be projected.
+      total: The sum of the result; not negative.
     """
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
@@ -400,10 +408,10 @@ def onto_simplex(values: FloatArray, total: float) -> FloatArray:
 def _weights(
     strata: Strata, modelled: FloatArray, targets: Targets
 ) -> tuple[FloatArray, FloatArray]:
-    """Combine the public shares of all combinations with those of the model, by precision.
+    """Combine the public share and the model's share of each combination, by precision.
 
-    A share w of a sample of m records has variance w (1 - w) / m; a count of the model that of the
-    noise of the pairs it was fitted to.
+    A share w of a sample of m records has variance w (1 - w) / m. A count of the model has the
+    variance of the noise of the pairs that the model was fitted to.
 
     Returns:
       float64[combinations], and the variance of each.
@@ -425,14 +433,21 @@ def _weights(
 def _chosen(
     levels: Sequence[FloatArray], chances: FloatArray, fit: Fit, rng: Generator
 ) -> tuple[FloatArray, ...]:
-    """Choose components of the pooled model, as many as a fit has, by systematic sampling."""
+    """Draw `fit.components` components of the pooled model by systematic sampling.
+
+    Args:
+      levels: Per attribute float64[K, n_i], the components of the pooled model.
+      chances: float64[K], probability of each component.
+      fit: The fit that starts from the components.
+      rng: Generator of the sample.
+    """
     marks = (np.arange(fit.components) + rng.random()) / fit.components
     at = np.minimum(np.searchsorted(np.cumsum(chances), marks), len(chances) - 1)
     return tuple(each[at] for each in levels)
 
 
 def _apportioned(shares: FloatArray, n: int) -> IntArray:
-    """Round to whole numbers in proportion to shares, summing to n: largest remainders."""
+    """Divide n into whole numbers in proportion to shares, by the largest remainders."""
     exact = shares * n
     out = np.floor(exact).astype(np.int64)
     order = np.argsort(out - exact, kind="stable")

@@ -81,7 +81,7 @@ def shrink_singular_values(noisy: FloatArray, deviation: float) -> FloatArray:
     """Estimate a matrix in white noise with least squared error, by its singular values.
 
     Args:
-      noisy: float64[m, n].
+      noisy: float64[m, n], the matrix plus the noise.
       deviation: Standard deviation of the noise of each entry.
     """
     if noisy.shape[0] > noisy.shape[1]:
@@ -98,7 +98,15 @@ def shrink_singular_values(noisy: FloatArray, deviation: float) -> FloatArray:
 
 
 def shrink_block(block: FloatArray, deviation: float, freedom: int) -> FloatArray:
-    """James-Stein toward zero: max(0, 1 - (freedom - 2) deviation^2 / |block|^2) block."""
+    """Shrink a block toward zero (James-Stein).
+
+    The factor is max(0, 1 - (freedom - 2) deviation^2 / |block|^2).
+
+    Args:
+      block: The noisy table.
+      deviation: Standard deviation of the noise of each entry.
+      freedom: Degrees of freedom of the noise in the block.
+    """
     square = float((block * block).sum())
     factor = max(0.0, 1.0 - max(freedom - 2, 0) * deviation**2 / max(square, 1e-12))
     return factor * block
@@ -138,19 +146,29 @@ def targets_of(measured: Measured) -> Targets:
 
 
 def strongest_pairs(measured: Measured, n_pairs: int) -> list[tuple[int, int]]:
-    """List the pairs that depart most from independence, in records, by noisy answers alone."""
+    """List the pairs that depart most from independence, in records, by noisy answers alone.
+
+    Args:
+      measured: The noisy answers.
+      n_pairs: Number of pairs to list.
+    """
     departures = targets_of(measured).departures
     strength = {pair: float(np.abs(table).sum()) for pair, table in departures.items()}
     return sorted(strength, key=lambda pair: (-strength[pair], pair))[:n_pairs]
 
 
 def rounded(values: FloatArray | float, unit: float = _UNIT) -> FloatArray:
-    """Round to multiples of 1 / unit, to drop last digits, which depend on the processor."""
+    """Round values to multiples of 1 / `unit`; the digits below depend on the processor."""
     return np.asarray(np.rint(np.asarray(values) * unit) / unit)
 
 
 def _denoised(rest: FloatArray, deviation: float) -> FloatArray:
-    """Take what noise explains out of the departure of a pair from independence."""
+    """Shrink the departure of a pair from independence, which contains noise.
+
+    Args:
+      rest: float64[m, n], the noisy departure, with rows and columns that sum to 0.
+      deviation: Standard deviation of the noise of each cell before centering.
+    """
     m, n = rest.shape
     freedom = (m - 1) * (n - 1)
     if min(m, n) > 2:
@@ -161,7 +179,7 @@ def _denoised(rest: FloatArray, deviation: float) -> FloatArray:
 def _combined(
     first: tuple[FloatArray, float], second: tuple[FloatArray, float]
 ) -> tuple[FloatArray, float]:
-    """Average two measurements of one block, weighted by precision."""
+    """Average two measurements (table, standard deviation) of one block, weighted by precision."""
     precision, other = first[1] ** -2, second[1] ** -2
     mean = (precision * first[0] + other * second[0]) / (precision + other)
     return mean, (precision + other) ** -0.5

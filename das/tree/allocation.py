@@ -204,7 +204,7 @@ def exact_strategy(
 
     Args:
       problem: The problem; its candidate queries are the columns of `shares`.
-      shares: float64[L, Q].
+      shares: float64[L, Q], the share of the budget of each candidate query at each geolevel.
       spine: Names of the geolevels, root first.
       mechanism: Name of the noise; None for the default of the privacy definition.
       groups: The strata of the problem, in order.
@@ -265,6 +265,11 @@ def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray)
     floors. There is one vector z for the population and one for each stratum. With strata, one
     more variable is the log odds of the fraction of the rest that the population gets. Each
     stratum gets the remaining fraction.
+
+    Args:
+      problem: The errors as a function of shares.
+      weights: float64[T, L], the weight of each error.
+      start: float64[L, Q], the shares to start from.
     """
     from scipy.optimize import minimize
     from scipy.special import softmax
@@ -320,7 +325,13 @@ def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray)
 
 
 def _parts(shares: FloatArray, kept: IntArray, total: int) -> list[int]:
-    """Round shares to integers that sum to the total; the entries `kept` get at least 1."""
+    """Round shares to integers that sum to a total.
+
+    Args:
+      shares: float64[n], nonnegative shares.
+      kept: Indices of entries that get at least 1.
+      total: The sum of the integers.
+    """
     wanted = shares * (total / shares.sum())
     least = np.zeros(len(shares), np.int64)
     least[kept] = 1

@@ -119,5 +119,5 @@ def _moved(gain: FloatArray, covariance: FloatArray) -> FloatArray:
 
 
 def _sum(parts: Iterable[FloatArray]) -> FloatArray:
-    """Add matrices; 0 for none."""
+    """Return the sum of matrices, or 0 for an empty sequence."""
     return reduce(add, parts, np.zeros(()))

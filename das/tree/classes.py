@@ -119,7 +119,7 @@ class SubtreeClasses:
 
 
 def _child_runs(n_children: IntArray, parents: IntArray, class_of: IntArray) -> IntArray:
-    """Return int64[R, 3]: (position in `parents`, class of children, their number), sorted."""
+    """Count children by parent and class: rows (position in `parents`, class, number), sorted."""
     starts = np.cumsum(n_children) - n_children
     owner, children = joined_ranges(starts[parents], n_children[parents])
     key = owner * (int(class_of.max()) + 1) + class_of[children]

@@ -1,8 +1,8 @@
 """Cells of children expected by the composition of their parent: linear empirical Bayes.
 
-The expected total mu of a child comes from `das.tree.covariate`. Its expected cells are those of
-its parent, scaled to mu. Along a chain of nested partitions, such as race and then single cells,
-group s of group G with the parent's share pi_s = p_s / p_G has
+The expected total mu of a child comes from `das.tree.covariate`. Its expected cells are the
+cells of its parent, scaled to mu. Along a chain of nested partitions, such as race and then single
+cells, group s of group G with the parent's share pi_s = p_s / p_G has
 
     E x_s = mu p_s / P,   Cov(x_s, x_t | x_G) = D_s [s = t] - D_s D_t / sum_G D,   D_s = D(E x_s),
 
@@ -14,9 +14,9 @@ H and adjoint b of the noisy answers,
     y = m + Sigma (I + H Sigma)^-1 (b - H m),     S = Sigma (I + H Sigma)^-1,
 
 is the best linear estimate of a child's cells. For all children, whose sum p is known, it is
-y + S_b (sum S)^-1 (p - sum y). The inputs are those of `das.tree.covariate`, so this is
-post-processing. The estimate is biased toward the composition of the parent: counts of a group are
-too low where it is concentrated.
+y + S_b (sum S)^-1 (p - sum y). The inputs are noisy or public, as in `das.tree.covariate`, so this
+is post-processing. The estimate is biased toward the composition of the parent: counts of a group
+are too low in a child where the group is concentrated.
 
 References:
   Efron & Morris, J. Amer. Statist. Assoc. 70 (1975), 311-319; Robinson, Statist. Sci. 6 (1991),
@@ -48,7 +48,7 @@ class Family:
       chain: int64[l, k], nested partitions of the cells, coarsest first; the last row has single
         cells.
       information: float64[C, k, k], H.
-      adjoint: float64[C, k], b.
+      adjoint: float64[C, k], b, the sum over queries of Q'y / variance.
       totals: float64[C], expected totals.
       flat: bool[C], children without an expected total.
     """
@@ -74,7 +74,12 @@ class Dispersion:
     variance: tuple[FloatArray, ...]
 
     def of(self, step: int, expected: FloatArray) -> FloatArray:
-        """Return the dispersion D at expected counts of a step; as for Poisson if not fitted."""
+        """Return the dispersion D at expected counts of a step; as for Poisson if not fitted.
+
+        Args:
+          step: Index of the step of the chain.
+          expected: Expected counts.
+        """
         if not len(self.expected[step]):
             return expected
         last = self.expected[step][-1]
@@ -159,9 +164,9 @@ def posterior(
     """Return best linear estimates of the children's cells, float64[C, k], that sum to the parent.
 
     Args:
-      family: The family.
+      family: A parent and its children.
       variance: float64[C], variance of true totals around expected ones; not used for flat ones.
-      dispersion: Fitted D.
+      dispersion: The fitted dispersion D.
       kappa: Factor of D; values above 1 trust the noisy answers more.
     """
     n_children, k = family.adjoint.shape
@@ -199,7 +204,12 @@ def posterior(
 
 
 def family_scales(family: Family, dispersion: Dispersion) -> FloatArray:
-    """Estimate per step how the variance of this family exceeds D, float64[l]."""
+    """Estimate the ratio of the variance of a family to D, per step of the chain, float64[l].
+
+    Args:
+      family: A parent and its children.
+      dispersion: The fitted dispersion D.
+    """
     out = np.ones(len(family.chain))
     known = ~family.flat & (family.totals > 0)
     for step in _steps(family):

@@ -89,7 +89,13 @@ class _EqualRows:
 
     @classmethod
     def of(cls, blocks: Mapping[bool, FloatArray | None], size: int) -> _EqualRows:
-        """Group the `size` rows of a factor by equal coordinates on groups."""
+        """Group the `size` rows of a factor by equal coordinates on groups.
+
+        Args:
+          blocks: Coordinates of the rows on groups (False) and within groups (True); None where all
+            are 0.
+          size: Number of rows.
+        """
         on_groups = blocks[False]
         if on_groups is None:
             return cls(blocks, blocks, np.arange(size))
@@ -114,8 +120,8 @@ def group_sums(
     """Sum integer answers by group along an axis, exactly.
 
     Args:
-      answers: integers[G, ...].
-      axis: At least 1.
+      answers: integers[G, ...], answers of G geounits.
+      axis: Axis along which answers are summed, at least 1.
       group: int64[n], the group of each entry along the axis; every group from 0 on occurs.
 
     Returns:
@@ -168,6 +174,11 @@ class Coordinates:
     ) -> Coordinates:
         """Build coordinates of the whole space that fit all these queries; see `SpineComponents`.
 
+        Args:
+          queries: The queries that the coordinates fit.
+          most_groups: Most combinations of groups of levels; None for the default of
+            `SpineComponents`.
+
         Raises:
           SchemaError: The queries group the levels in too many ways.
         """
@@ -189,8 +200,8 @@ class Coordinates:
         """Keep the span of queries that the components fit.
 
         Args:
-          queries: At least one.
-          most: The largest D.
+          queries: The queries, at least one.
+          most: Largest allowed number D of coordinates per component.
 
         Raises:
           SchemaError: A component needs a larger D.
@@ -211,7 +222,7 @@ class Coordinates:
         """Test whether a subspace of the coordinates determines all answers of a query.
 
         Args:
-          query: Any query.
+          query: A query over the same schema.
           within: Per component, float64[D, k], orthonormal.
         """
         factors = self._factors(self.distinct_answers(query)[0])
@@ -231,7 +242,12 @@ class Coordinates:
         return True
 
     def _reduced(self, rows: FloatArray, index: int) -> FloatArray:
-        """Project rows on groups to the span of component `index`, from 0, float64[m, D]."""
+        """Project rows to the span of a component, float64[m, D].
+
+        Args:
+          rows: Rows on the groups of all attributes.
+          index: Index of the component.
+        """
         return rows if self.spans is None else np.asarray(rows @ self.spans[index])
 
     @cached_property
@@ -306,7 +322,7 @@ class Coordinates:
         """Apply the transpose of a query to answers: return Q'y in coordinates.
 
         Args:
-          query: Any query.
+          query: A query over the same schema.
           answers: number[G, m], one row y per geounit.
         """
         return self.adjoint_sum([query], [answers], [1.0], len(answers))
@@ -322,10 +338,10 @@ class Coordinates:
         """Add up the weighted adjoint answers of queries: return sum_q w_q Q_q'y_q.
 
         Args:
-          queries: Any queries.
+          queries: Queries over the same schema.
           answers: Per query, number[G, m].
           weights: Per query one number, or float64[G].
-          n_geounits: G.
+          n_geounits: G, the number of geounits.
           add_up: Function that sums integers by group.
         """
         sums: dict[tuple[int, int], tuple[_Product, FloatArray]] = {}
@@ -357,8 +373,8 @@ class Coordinates:
         answers. Float answers are not summed first.
 
         Args:
-          query: Any query, Q.
-          answers: number[G, m], y.
+          query: Q, a query over the same schema.
+          answers: number[G, m], answers y of G geounits.
           add_up: Function that sums integer answers by group, such as `group_sums`.
         """
         equal = self._equal_rows(query)
@@ -627,14 +643,25 @@ class Coordinates:
 
 
 def along(axis: int, tensor: FloatArray, block: FloatArray) -> FloatArray:
-    """Multiply an array along axis `axis`, from 0, of length n by a matrix float64[n, k]."""
+    """Multiply an array along one axis by a matrix.
+
+    Args:
+      axis: The axis, numbered from 0, of length n.
+      tensor: The array.
+      block: float64[n, k], the matrix.
+    """
     before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
     product = block.T @ tensor.reshape(math.prod(before), len(block), math.prod(after))
     return product.reshape(*before, block.shape[1], *after)
 
 
 def _parted(rows: FloatArray, shapes: Sequence[tuple[int, int]]) -> tuple[FloatArray, ...]:
-    """Split rows into consecutive arrays of the given shapes."""
+    """Split rows into consecutive arrays of the given shapes.
+
+    Args:
+      rows: float64[m, D], whose columns are split.
+      shapes: Shape of each part of a row; the products of the shapes sum to D.
+    """
     parts = np.split(rows, np.cumsum([math.prod(shape) for shape in shapes])[:-1], axis=1)
     return tuple(
         np.ascontiguousarray(part).reshape(len(rows), *shape)

@@ -49,8 +49,8 @@ class Children:
     Attributes:
       noisy: float64[G], unbiased noisy totals of persons.
       variance: float64[G], their noise variances.
-      units: float64[G], housing units; public.
-      apart: bool[G], children with persons outside housing units, such as facilities; public.
+      units: float64[G], housing units of each child; public.
+      apart: bool[G], which children have persons outside housing units, as in facilities; public.
       owners: int64[G], index of each child's parent, 0..F-1, ascending.
       parents: float64[F], released totals of the parents.
     """
@@ -168,7 +168,13 @@ def deviations(children: Children) -> Deviations:
 
 
 def tally_deviations(expected: FloatArray, squares: FloatArray, edges: FloatArray) -> Deviations:
-    """Tally squared deviations by bin of the expected count, for the edges between b bins."""
+    """Tally squared deviations by bin of the expected count, for the edges between b bins.
+
+    Args:
+      expected: float64[G], expected totals.
+      squares: float64[G], squared deviation less noise variance.
+      edges: float64[b - 1], edges between b bins, ascending.
+    """
     bins, size = np.digitize(expected, edges), len(edges) + 1
     mean, square = (sums_at(bins, _in_steps(part), size) for part in (expected, squares))
     return Deviations(np.bincount(bins, minlength=size), mean, square)
@@ -206,6 +212,11 @@ def fit_by_bins(
 
     Variances are rounded to three digits, so that they are equal on every machine.
 
+    Args:
+      n: int64[b], children of each bin.
+      expected: int64[b], sum of expected counts of each bin, in steps of 1 / STEPS.
+      squares: int64[b], sum of squared deviations of each bin, in steps of 1 / STEPS.
+
     Returns:
       Mean expected counts of these bins, ascending, and their variances, float64[p] each.
     """
@@ -218,10 +229,12 @@ def fit_by_bins(
 
 
 def family_scales(children: Children, expected: Expected, learned: TotalVariance) -> FloatArray:
-    """Estimate k_g, float64[F]: the variance of each family relative to V.
+    """Estimate the scale k_g of each family, float64[F]: its variance relative to V.
 
-    k_g is the mean of ((t - mu)^2 - Var e) / V over the children, weighted by information. Five
-    more children of scale 1 shrink it toward 1.
+    A family g is a parent with its children; V is the fitted variance of a child's total. k_g is
+    the mean over the children of ((t - mu)^2 - Var e) / V, weighted by information. Here t is the
+    noisy total of a child, mu its expected total and Var e its noise variance. The mean includes
+    five further children of scale 1, which shrink it toward 1. It is clipped to [0.15, 8].
     """
     n, owners = len(children.parents), children.owners
     usual, is_used = learned.of(expected.totals), ~expected.flat
@@ -252,7 +265,7 @@ def answers(
 
     Args:
       children: The children of some parents.
-      learned: Fitted V.
+      learned: The fitted variance V.
       kappa: Factor of V; values above 1 trust the noisy answers more.
 
     Returns:
@@ -283,12 +296,12 @@ def risk(
     independent of the other inputs of f.
 
     Args:
-      noisy: float64[...], z.
-      variance: float64[...], v.
-      solved: float64[...], a'f(y).
-      shifted_noisy: float64[...], z'.
-      shifted: float64[...], a'f(y + d e).
-      step: d.
+      noisy: float64[...], z, the linear estimate of each answer.
+      variance: float64[...], v, the variance of each linear estimate.
+      solved: float64[...], a'f(y), the answers of the estimator.
+      shifted_noisy: float64[...], z', the linear estimates from shifted noisy answers.
+      shifted: float64[...], a'f(y + d e), the answers of the estimator from shifted noisy answers.
+      step: d, the size of the shift in standard deviations of the noise.
 
     References:
       Stein, Ann. Statist. 9 (1981), 1135-1151; Ramani, Blu & Unser, IEEE Trans. Image Process. 17

@@ -49,7 +49,8 @@ class SpineModel:
     Attributes:
       tree: Classes of equal subtrees.
       measured: Queries that may be measured anywhere, Q of them.
-      exact: Per geolevel, its invariant queries; every geolevel has those of the next one down.
+      exact: Per geolevel, its invariant queries. They include all invariant queries of the next
+        finer geolevel.
       tables: T queries of any kind whose errors are predicted.
       spine_components: Components to use instead of the smaller symmetric ones.
 
@@ -121,9 +122,13 @@ class SpineModel:
         return np.asarray(left <= _NULL * whole)
 
     def noisy(self, chain: Chain, variances: FloatArray) -> FloatArray:
-        """Set the variances float64[T] of tables that a chain's first geolevel determines to 0.
+        """Set the variances of tables to 0 where the first geolevel of a chain determines them.
 
         All geolevels of a chain have the same counts. Rounding left variances of -4e-16.
+
+        Args:
+          chain: A chain of only children.
+          variances: float64[T], the variance of each table.
         """
         return np.where(self.is_determined[:, chain.first], 0.0, variances)
 
@@ -240,7 +245,7 @@ class SolvedSpine:
     factor: FloatArray | None = None
 
     def scaled(self, factor: FloatArray) -> SolvedSpine:
-        """Multiply every mean squared error by a factor, float64[T, L]."""
+        """Return a copy with `mean` multiplied by `factor`, float64[tables, geolevels]."""
         return replace(self, mean=self.mean * factor, factor=factor)
 
     def mean_covariances(self) -> tuple[FloatArray, ...]:
@@ -259,7 +264,7 @@ class SolvedSpine:
         """Return d(sum of weights * mean) / d(precision), float64[chains, Q], never positive.
 
         Args:
-          weights: float64[T, L].
+          weights: float64[T, L], the weight of each table at each geolevel.
         """
         model = self.model
         backward = _backward_geounit if self.information is Information.GEOUNIT else _backward_tree
@@ -294,7 +299,13 @@ def solve_spine(model: SpineModel, precisions: FloatArray, information: Informat
 
 
 def _rows(model: SpineModel, information: Information, row: int) -> slice:
-    """Return the rows of the matrices of chain number `row`, from 0, in a pass."""
+    """Return where the matrices of a chain stand in a pass.
+
+    Args:
+      model: The model.
+      information: The measurements that estimates use.
+      row: Index of the chain.
+    """
     if information is Information.GEOUNIT:
         return slice(row, row + 1)
     chain = model.tree.chains[row]
@@ -384,13 +395,26 @@ def _backward_tree(
 
 
 def _gather(model: SpineModel, row: int, values: FloatArray) -> FloatArray:
-    """Sum over the children of each node of chain `row`, from 0, float64[nodes, D, D]."""
+    """Sum matrices over the children of each node of a chain, float64[nodes, D, D].
+
+    Args:
+      model: The model.
+      row: Index of the chain.
+      values: float64[C, D, D], a matrix per class.
+    """
     summed = model.edges[row] @ values.reshape(len(values), -1)
     return np.asarray(summed).reshape(-1, *values.shape[1:])
 
 
 def _scatter(model: SpineModel, row: int, values: FloatArray, into: FloatArray) -> None:
-    """Add the value of each node of chain number `row`, from 0, to all its children in `into`."""
+    """Add the matrix of each node of a chain to the matrices of its children.
+
+    Args:
+      model: The model.
+      row: Index of the chain.
+      values: float64[nodes, D, D], a matrix per node of the chain.
+      into: float64[C, D, D], a matrix per class; changed in place.
+    """
     added = model.edges[row].T @ values.reshape(len(values), -1)
     into += np.asarray(added).reshape(into.shape)
 

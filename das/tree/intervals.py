@@ -102,7 +102,7 @@ def positive_intervals(
 
     Args:
       estimates: float64[G, m], unbiased; may be negative.
-      standard_errors: float64[G, m].
+      standard_errors: float64[G, m], the standard error of each estimate.
       factor: Half width of the central interval in standard errors, from `normal_factor` or
         `simultaneous_factor`.
 
@@ -125,7 +125,13 @@ def positive_intervals(
 
 
 def _low_end(scaled: FloatArray, factor: float, confidence: float) -> FloatArray:
-    """Find the truth whose largest accepted estimate is `scaled`; 0 if the truth 0 accepts it."""
+    """Find the truth whose largest accepted estimate is `scaled`; 0 if the truth 0 accepts it.
+
+    Args:
+      scaled: Estimates over their standard errors.
+      factor: Half width of the central interval in standard errors.
+      confidence: Coverage probability.
+    """
     from scipy.special import ndtr
 
     x = np.clip(scaled, 0, 2 * factor)
@@ -138,7 +144,13 @@ def _low_end(scaled: FloatArray, factor: float, confidence: float) -> FloatArray
 
 
 def _high_end(scaled: FloatArray, factor: float, confidence: float) -> FloatArray:
-    """Find the truth whose smallest accepted estimate is `scaled`, below 0."""
+    """Find the truth whose smallest accepted estimate is `scaled`, for estimates below 0.
+
+    Args:
+      scaled: Estimates over their standard errors; values above 0 count as 0.
+      factor: Half width of the central interval in standard errors.
+      confidence: Coverage probability.
+    """
     from scipy.special import ndtr
 
     x = np.minimum(scaled, 0)

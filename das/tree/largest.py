@@ -96,9 +96,14 @@ class Objective:
         return np.zeros_like(self.scale) if self.limits is None else 1.0 / self.limits
 
     def weights_of(self, table: int, level: int, *, limit: bool) -> FloatArray:
-        """Return the weights of all errors in the ratio of one table and geolevel, float64[T, L].
+        """Return the weight of each error in one ratio, error / scale or error / limit.
 
-        Tables and geolevels are numbered from 0, the root geolevel first.
+        The result is float64[T, L], tables by geolevels.
+
+        Args:
+          table: Index of the table.
+          level: Index of the geolevel, 0 for the root.
+          limit: Whether the ratio is to the limit; otherwise to the scale.
         """
         if self.is_sum and not limit:
             return self.scale
@@ -210,7 +215,15 @@ def tangent_bound(
 def _tangent(
     problem: AllocationProblem, objective: Objective, solved: SolvedSpine, row: Row, ratio: float
 ) -> FloatArray:
-    """Return the gradient in rho of 1 / ratio, float64[chains, Q], for the error or limit `row`."""
+    """Return the gradient in rho of 1 / ratio, float64[chains, Q], for the error or limit `row`.
+
+    Args:
+      problem: Errors as a function of shares.
+      objective: The scales and limits of errors.
+      solved: The errors at the current shares.
+      row: Table, geolevel, and whether the ratio is to the limit.
+      ratio: The current ratio.
+    """
     weights = objective.weights_of(row[0], row[1], limit=row[2])
     return -solved.gradient(weights) * problem.per_rho / ratio**2
 
@@ -484,6 +497,10 @@ def _game(
 
     The variables are the budget spent: per geolevel on the population and on each stratum, then
     per chain and query. The last variable is the height.
+
+    Args:
+      problem: Errors as a function of shares.
+      tangents: Per error or limit, its identification and its gradient in rho.
     """
     from scipy.optimize import linprog
 

@@ -22,7 +22,7 @@ LEAST_VARIANCE = 1e-6  # floor for integer noise that is nonzero less than once 
 
 
 def precision(mechanism: Mechanism) -> float:
-    """Return 1 / variance of one noisy answer."""
+    """Return 1 / variance of the noise of a mechanism; the variance counts as at least 1e-6."""
     return 1.0 / max(mechanism.variance(), LEAST_VARIANCE)
 
 
@@ -34,9 +34,9 @@ class GeolevelTerms:
       coordinates: Coordinates that fit the queries of all geolevels.
       measured: Q queries answered with noise.
       exact: Queries answered exactly.
-      known: Per component, float64[D, k], orthonormal: the subspace that the answers of this
-        geolevel determine, and those of every geolevel above. None if the answers in the subtree
-        of every geounit determine all cells.
+      known: Per component, float64[D, k], orthonormal: the subspace determined by the answers of
+        this geolevel and of every geolevel above. None if the answers in the subtree of every
+        geounit determine all cells.
       types: Partition query of the types of cells that can be empty in single geounits, as is
         publicly known; None if nothing is known. It goes with `known` None.
     """
@@ -143,7 +143,7 @@ def spine_terms(
 
     Args:
       measured: Per geolevel, the queries measured there; none where it is not measured.
-      exact: Per geolevel, its invariants; every geolevel has those of the next one down.
+      exact: Per geolevel, its invariants. They include all invariants of the next finer geolevel.
       most_groups: Most combinations of groups of levels; see `SpineComponents`.
       types: As in `GeolevelTerms`.
 
@@ -172,8 +172,8 @@ def partial_terms(
     Terms are cached per process, because every task deserializes equal queries again.
 
     Args:
-      measured: As for `spine_terms`; at least one query.
-      exact: As for `spine_terms`.
+      measured: Per geolevel, the queries that are measured; at least one query.
+      exact: Per geolevel, its invariants. They include all invariants of the next finer geolevel.
 
     Raises:
       SchemaError: The queries group the levels in too many ways.
@@ -190,8 +190,8 @@ class _LevelQueries:
 
     Attributes:
       key: Names and matrices of all queries.
-      measured: As for `partial_terms`.
-      exact: As for `partial_terms`.
+      measured: Per geolevel, the queries that are measured.
+      exact: Per geolevel, its invariants.
     """
 
     key: tuple[object, ...]

@@ -121,8 +121,8 @@ def gather_evidence(
 
     Args:
       terms: The queries of the geolevel.
-      noisy: Per measured query, number[G, m].
-      exact: Per invariant, number[G, m].
+      noisy: Per measured query, number[G, m]: its noisy answers in each geounit.
+      exact: Per invariant, number[G, m]: its exact answers in each geounit.
       kinds: The kinds of the geounits.
       add_up: Function that sums integers by group.
     """
@@ -295,7 +295,13 @@ def add_leaves(sums: Moments, numbers: IntArray, starts: IntArray, terms: Geolev
 
 
 def _summed_precision(covariances: Matrices, counts: IntArray, terms: GeolevelTerms) -> Matrices:
-    """Invert the summed covariance of children, per row of counts by kind int64[U, K]."""
+    """Invert the summed covariance of the children of each of U families.
+
+    Args:
+      covariances: Covariances of K kinds of children.
+      counts: int64[U, K], number of children of each kind.
+      terms: The queries of the children's geolevel.
+    """
     out = []
     for part, basis in zip(covariances, terms.shared, strict=True):
         total = (counts.astype(np.float64) @ part.reshape(len(part), -1)).reshape(
@@ -313,7 +319,13 @@ def _summed_precision(covariances: Matrices, counts: IntArray, terms: GeolevelTe
 
 
 def interleave(first: Moments, second: Moments, is_second: BoolArray) -> Moments:
-    """Interleave two sets of rows; `is_second` bool[G] marks the rows of the second."""
+    """Interleave the rows of two sets of geounits.
+
+    Args:
+      first: Rows for the geounits that `is_second` does not mark.
+      second: Rows for the geounits that `is_second` marks.
+      is_second: bool[G], which geounits of the result are rows of `second`.
+    """
     if not is_second.any():  # the most frequent case: only children are few
         return first
     kind = np.empty(len(is_second), np.int64)
@@ -384,7 +396,13 @@ def _distinct(rows: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _apply(matrices: FloatArray, kind: IntArray, values: FloatArray) -> FloatArray:
-    """Multiply the values of every geounit by the matrix at index `kind`, float64[G, D, R]."""
+    """Multiply the values of each geounit by its matrix, float64[G, D, R].
+
+    Args:
+      matrices: float64[K, D, D], one matrix per kind.
+      kind: int64[G], kind of each geounit.
+      values: float64[G, D, R].
+    """
     if len(matrices) == 1:
         return np.asarray(matrices[0] @ values)
     if matrices.shape[1] == 1:
@@ -416,7 +434,7 @@ def pass_up(
       terms: The queries of the geolevel.
       evidence: Evidence of the geounits that are not only children.
       below: Sums and precisions below all G geounits; None at the leaves.
-      is_only: bool[G].
+      is_only: bool[G], whether each geounit is the only child of its parent.
     """
     if below is None:  # only children at the last geolevel have no sum and no precision
         sizes, widths, n_only = terms.coordinates.sizes, terms.coordinates.widths, is_only.sum()
@@ -440,7 +458,7 @@ def pass_down(
       below: Sums below the U parents, from `sum_below`.
       parents: Estimates of the U parents from all answers.
       starts: int64[U], first row of every family.
-      is_only: bool[G].
+      is_only: bool[G], whether each child is the only child of its parent.
     """
     sizes = np.diff(np.append(starts, len(is_only)))
     family = np.repeat(np.arange(len(starts)), sizes)

@@ -77,7 +77,7 @@ def tally(noisy: FloatArray, expected: FloatArray, variance: float) -> Tally:
 
 
 def merge(tallies: Iterable[Tally]) -> Tally:
-    """Add up tallies of the same variance."""
+    """Add up tallies of noisy counts that have equal noise variances."""
     none = np.zeros(0, np.int64)
     every = [Tally(none, none, none), *tallies]
     return _summed(
@@ -168,7 +168,13 @@ def learn_prior(tallied: Tally, variance: float) -> LearnedPrior:
 
 
 def _neighborhood(tallied: Tally, index: int, is_covered: BoolArray) -> IntArray | None:
-    """Return indices of covered entries of bin `index`, from 0, and its neighbors; None if few."""
+    """Return indices of covered entries in and around a bin; None if they have too few counts.
+
+    Args:
+      tallied: The tally.
+      index: The bin, numbered from 0.
+      is_covered: bool[u], the entries that may be used.
+    """
     bins = tallied.bins
     if index not in bins:
         return None
@@ -187,7 +193,12 @@ def _largest(variance: float) -> float:
 
 
 def _grid(largest: float, variance: float) -> FloatArray:
-    """Return the support points of the prior: all small counts, then one per deviation."""
+    """Return the support points of the prior: small counts one by one, then one per deviation.
+
+    Args:
+      largest: Largest count to cover.
+      variance: Variance of the noise.
+    """
     fine = np.arange(min(_FINE_GRID, max(10, int(largest) + 1)) + 1, dtype=np.float64)
     step = max(1.0, np.sqrt(variance))
     coarse = np.rint(np.arange(fine[-1] + step, largest + 1 + step, step))
@@ -195,6 +206,12 @@ def _grid(largest: float, variance: float) -> FloatArray:
 
 
 def _likelihood(values: FloatArray, points: FloatArray, variance: float) -> FloatArray:
-    """Return exp(-(z - x)^2 / 2v) over its largest value in each row, float64[z, x]."""
+    """Return exp(-(z - x)^2 / 2v), divided by the largest value of each row.
+
+    Args:
+      values: float64[z], noisy counts z.
+      points: float64[x], support points x.
+      variance: v, the variance of the noise.
+    """
     exponent = -0.5 * (values[:, None] - points[None, :]) ** 2 / variance
     return np.asarray(np.exp(exponent - exponent.max(1, keepdims=True)))

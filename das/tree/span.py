@@ -31,7 +31,7 @@ def span_of(
       queries: Queries that the atoms fit and that are not zero on the component.
       atoms: Per attribute, int64[n_i]: the atom of each level.
       within: Per attribute, whether the component lies within its atoms.
-      most: Most columns.
+      most: Largest allowed number of columns.
 
     Raises:
       SchemaError: The basis has more columns.

@@ -56,7 +56,7 @@ class _Axis:
 
     @cached_property
     def several(self) -> list[int]:
-        """Return the kinds of more than one atom."""
+        """Return the kinds that more than one atom has."""
         return np.flatnonzero(np.bincount(self.kinds) > 1).tolist()
 
     @property
@@ -119,7 +119,13 @@ class _Piece:
         ]
 
     def matrices(self, query: Query, *, means: bool) -> list[FloatArray]:
-        """Return Q^T Q on every component; other parts than kinds are traced out or averaged."""
+        """Return Q^T Q on every component, as matrices on the kinds.
+
+        Args:
+          query: The query Q.
+          means: Whether parts other than the kinds are averaged, trace / dimension; otherwise they
+            enter by their trace.
+        """
         by_axis: list[list[FloatArray]] = []
         for axis, factor in zip(self.axes, query.factors, strict=True):
             of_kinds, traces = axis.parts(factor)

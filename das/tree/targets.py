@@ -41,9 +41,9 @@ class SubtreeTargets:
     """Targets of the node problem for G geounits, from their subtrees.
 
     Attributes:
-      queries: Q queries.
-      answers: Per query, float64[G, m].
-      weights: float64[G, Q], nonnegative.
+      queries: Q queries, whose answers and weights replace the subtree estimates.
+      answers: Per query, float64[G, m], its answers in each geounit.
+      weights: float64[G, Q], nonnegative: the weight of each query in each geounit.
       misfit: float64[G], root mean square of the relative error of the information; 0 if exact.
     """
 
@@ -94,11 +94,12 @@ def subtree_targets(
 def _fit(
     relative: Sequence[FloatArray], widths: Sequence[int], *, every: bool
 ) -> tuple[FloatArray, float]:
-    """Fit weights to relative informations, and return weights and misfit.
+    """Fit weights so that the weighted sum of relative informations is near the identity.
 
     Args:
-      relative: Per component, float64[Q, D, D].
-      widths: Number of times that each component counts.
+      relative: Per component, float64[Q, D, D], the information of each query relative to the
+        subtree.
+      widths: Multiplicity of each component.
       every: Whether all queries get some weight. Where some cells are publicly zero, queries that
         differ in these cells alone are equal here, but the node problem has those cells.
     """
@@ -136,9 +137,13 @@ def _nonnegative(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _root(covariance: FloatArray, unknown: FloatArray) -> FloatArray:
-    """Return T, float64[D, k], with T T' = S on the columns of `unknown` float64[D, k].
+    """Return a root T of the covariance S: T T' = S on the columns of `unknown`, float64[D, k].
 
     The covariance S is definite there. Eigenvalues below rounding are raised to it.
+
+    Args:
+      covariance: S, float64[D, D].
+      unknown: float64[D, k], orthonormal.
     """
     values, vectors = np.linalg.eigh(unknown.T @ covariance @ unknown)
     least = np.finfo(float).eps * float(values.max(initial=0.0))

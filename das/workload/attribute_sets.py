@@ -38,7 +38,7 @@ def rank_sets(members: IntArray, n_attributes: int) -> IntArray:
 
     Args:
       members: int64[m, k], rows strictly increasing, 0 <= entry < d.
-      n_attributes: d.
+      n_attributes: d, the number of attributes.
 
     Returns:
       int64[m].
@@ -67,7 +67,7 @@ class AttributeSets:
     noise scales) follow it.
 
     Attributes:
-      n_attributes: d.
+      n_attributes: d, the number of attributes.
       by_order: by_order[k] is int64[m_k, k], rows strictly increasing.
     """
 
@@ -95,7 +95,7 @@ class AttributeSets:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Return the flat index of the first set of each order, then the number of sets."""
+        """Return the flat index of the first set of each order (set size), then the set count."""
         counts = [len(members) for members in self.by_order]
         return tuple(int(x) for x in np.cumsum([0, *counts]))
 

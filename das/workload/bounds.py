@@ -39,7 +39,7 @@ def dual_bound(gram: FloatArray, cell_weights: FloatArray) -> float:
     The dual point alone proves the bound.
 
     Args:
-      gram: G, float64[n, n].
+      gram: float64[n, n], the Gram matrix G.
       cell_weights: D, float64[n], nonnegative, not all 0.
 
     >>> round(dual_bound(np.eye(2), np.array([0.5, 0.5])), 12)

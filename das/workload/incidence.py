@@ -39,12 +39,22 @@ class Incidence:
         return tuple(locate_subsets(self.residuals, members) for members in orders)
 
     def values(self, pivots: FloatArray, residuals: FloatArray) -> list[FloatArray]:
-        """Return prod_{i in S} residuals[i] prod_{i in A - S} pivots[i], shaped as `columns`."""
+        """Return a product for every marginal A and every subset S of A, shaped as `columns`.
+
+        Args:
+          pivots: float64[d], the factor of attributes in A but not in S.
+          residuals: float64[d], the factor of attributes in S.
+        """
         pairs = np.column_stack([pivots, residuals])
         return [expand_products(pairs, members) for members in self.marginals.by_order]
 
     def matrix(self, pivots: FloatArray, residuals: FloatArray) -> csr_array:
-        """Return the values as a sparse float64[number of marginals, number of residual sets]."""
+        """Return the products of `values` as a sparse matrix, float64[marginals, residual sets].
+
+        Args:
+          pivots: float64[d], the factor of attributes in A but not in S.
+          residuals: float64[d], the factor of attributes in S.
+        """
         from scipy.sparse import csr_array
 
         widths = np.repeat(
@@ -62,7 +72,12 @@ class Incidence:
 
 
 def locate_subsets(residuals: AttributeSets, members: IntArray) -> IntArray:
-    """Return the flat indexes of all subsets of each row of `members`, int64[m, 2^k]."""
+    """Return the flat indexes of all 2^k subsets of each row of `members`, int64[m, 2^k].
+
+    Args:
+      residuals: The sets that are numbered.
+      members: int64[m, k], one set of attributes per row.
+    """
     order = members.shape[1]
     masks = itertools.product((False, True), repeat=order)
     return np.column_stack(
@@ -71,7 +86,13 @@ def locate_subsets(residuals: AttributeSets, members: IntArray) -> IntArray:
 
 
 def expand_products(pairs: FloatArray, members: IntArray) -> FloatArray:
-    """Return the products over members i of pairs[i, 0] (absent) or pairs[i, 1] (present)."""
+    """Return a product for every subset of each row of `members`, float64[m, 2^k].
+
+    Args:
+      pairs: float64[d, 2], factor of each attribute if it is absent (column 0) or present (column
+        1).
+      members: int64[m, k], one set of attributes per row.
+    """
     out = np.ones((len(members), 1))
     for column in range(members.shape[1]):
         width = 2 * out.shape[1]

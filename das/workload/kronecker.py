@@ -80,7 +80,11 @@ def list_members(sets: AttributeSets) -> BoolArray:
 
 
 def mark_attributes(workload: Workload, names: Sequence[str]) -> BoolArray:
-    """Return which attributes a marginal has, bool[d].
+    """Return which of d attributes a marginal contains, bool[d].
+
+    Args:
+      workload: The workload with the attributes.
+      names: Names of the attributes of the marginal.
 
     Raises:
       SchemaError: A name is not that of an attribute, or occurs twice.

@@ -72,7 +72,11 @@ class PowerMean:
             )
 
     def of(self, variances: FloatArray, weights: FloatArray) -> tuple[float, FloatArray]:
-        """Return the mean of variances float64[marginals] and its gradient; weights sum to 1.
+        """Return the power mean of variances and its gradient, float64[marginals].
+
+        Args:
+          variances: float64[marginals], the mean variance of each marginal.
+          weights: float64[marginals], weights that sum to 1.
 
         >>> value, gradient = PowerMean(2.0).of(np.array([1.0, 7.0]), np.array([0.5, 0.5]))
         >>> round(value, 12), gradient.round(12).tolist()
@@ -152,13 +156,13 @@ def importances(workload: Workload) -> FloatArray:
         raise SchemaError(
             "loss",
             "needs a positive weight for every table",
-            remedy="leave tables of weight 0 out, or use the loss sum_of_variances",
+            remedy="remove tables of weight 0 from the workload, or use the loss sum_of_variances",
         )
     return np.asarray(weights)
 
 
 def evaluate_loss(loss: Loss, workload: Workload, strategy: StrategyRows) -> float:
-    """Compute the loss of a strategy at its present scale."""
+    """Compute the loss of a strategy without rescaling its noise."""
     if isinstance(loss, PowerMean):
         weights = importances(workload)
         variances = list_average_variances(strategy)
@@ -181,7 +185,7 @@ def best_noise(
     """Choose the noise of least loss for given bases, at privacy cost 1 of one added record.
 
     Args:
-      loss: What to minimize.
+      loss: The loss to minimize.
       workload: Marginals with weights.
       bases: One per attribute.
       neighbors: With bounded neighbors, the noise for a sum of variances minimizes the cost of a

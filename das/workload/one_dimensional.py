@@ -107,7 +107,14 @@ def weigh_total(
     gap: float = DEFAULT_GAP,
     start: FloatArray | None = None,
 ) -> OneDimensionalStrategy:
-    """Return the strategy V(c) = argmin tr((G + c 11^T) V^-), c = total_weight >= 0."""
+    """Return the strategy V(c) = argmin tr((G + c 11^T) V^-), c = total_weight >= 0.
+
+    Args:
+      workload: The workload of one attribute, with Gram matrix G.
+      total_weight: c, the weight of the total query, at least 0.
+      gap: Relative distance to the optimum to be proven.
+      start: Cell weights float64[n] that start the search; None for equal weights.
+    """
     rank = count_rank(workload.gram)
     return minimize_total_variance(workload.gram + total_weight, rank=rank, gap=gap, start=start)
 
@@ -218,7 +225,13 @@ def _normalize(logs: FloatArray) -> FloatArray:
 
 
 def _root(gram: FloatArray, weights: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
-    """Return eigenvalues float64[r] and vectors float64[n, r] of (D^.5 G D^.5)^.5."""
+    """Return eigenvalues float64[r] and vectors float64[n, r] of (D^.5 G D^.5)^.5.
+
+    Args:
+      gram: G, float64[n, n].
+      weights: Diagonal of D, float64[n].
+      rank: r, the rank of G.
+    """
     half = np.sqrt(weights)
     squares, vectors = np.linalg.eigh(half[:, None] * gram * half)
     floor = squares[-1] * 1e-30

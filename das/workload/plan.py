@@ -135,7 +135,7 @@ class ExactPlan:
 
         Args:
           noisy: One array per query.
-          names: Attributes of a marginal of the workload, in its order.
+          names: Attributes of a marginal of the workload, in the order of the workload.
           most_bytes: Most memory for the reconstruction.
 
         Returns:
@@ -224,7 +224,7 @@ def plan_workload(
     Args:
       workload: Marginals with weights.
       method: The family of planners.
-      kind: What to minimize.
+      kind: The loss to minimize.
       neighbors: The relation for which plans are compared at equal cost. With bounded neighbors,
         the noise of residual sets for a sum of variances is chosen for changed records.
 
@@ -405,7 +405,13 @@ def _count_answers(strategy: StrategyRows) -> float:
 
 
 def _round_to_fit(strategy: HdmmStrategy, rho: Fraction, neighbors: Neighbors) -> IntegerStrategy:
-    """Round rows to integers at the largest scale without overflow of answers or noise."""
+    """Round rows to integers at the largest scale without overflow of answers or noise.
+
+    Args:
+      strategy: The strategy.
+      rho: Privacy cost of the measurement.
+      neighbors: Which data sets count as neighbors.
+    """
     scale = DEFAULT_SCALE
     while scale > 1:
         rounded = round_to_integers(strategy, scale=scale, neighbors=neighbors)

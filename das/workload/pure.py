@@ -149,8 +149,9 @@ def solve_p_identity(
 ) -> AttributeStrategy:
     """Find a p-identity strategy [I; Theta] D, Theta >= 0, with columns of L1 norm 1.
 
-    L-BFGS starts from the inner nodes of trees over the levels and from the sum of all levels, or
-    from a given strategy only. Return the best result, or the identity if it is better.
+    L-BFGS runs once from each start: the inner nodes of several trees over the levels, and the sum
+    of all levels. If `start` has rows Theta, it is the only start. Return the best result, or the
+    identity if it is better.
 
     Args:
       attribute: The attribute, with Gram matrix G.
@@ -183,6 +184,10 @@ def evaluate_p_identity_l1(gram: FloatArray, theta: FloatArray) -> tuple[float, 
 
     With s = 1 + 1^T Theta, S = diag(s) = D^-1 and C = (I + Theta^T Theta)^-1 the value is
     tr(S G S C).
+
+    Args:
+      gram: G, float64[n, n].
+      theta: Theta, float64[p, n], nonnegative.
     """
     p, n = theta.shape
     covariance = np.eye(n) - theta.T @ np.linalg.solve(np.eye(p) + theta @ theta.T, theta)
@@ -207,7 +212,12 @@ def _list_starts(attribute: AttributeWorkload, start: AttributeStrategy | None) 
 
 
 def _inner_nodes(n: int, branch: int) -> FloatArray:
-    """Return rows that sum branch, branch^2, ... consecutive levels, and all levels."""
+    """Return the rows of a tree: sums of branch, branch^2, ... consecutive levels, and of all.
+
+    Args:
+      n: Number of levels.
+      branch: Number of children of each inner node.
+    """
     rows, width = [], branch
     while True:
         owner = np.arange(n) // width
@@ -229,7 +239,12 @@ def _round(strategy: HdmmStrategy, bits: int) -> PurePlan:
 
 
 def _column_norm(products: Sequence[KroneckerStrategy], bits: int) -> int:
-    """Choose the integer column norm of an attribute, so that the product over attributes fits."""
+    """Choose the column norm of integer rows so that products over attributes have few bits.
+
+    Args:
+      products: The products of the strategy.
+      bits: Most bits of the column norm of a product.
+    """
     deepest = max(
         (sum(len(f.rows) > f.rows.shape[1] for f in each.factors) for each in products), default=0
     )
@@ -237,7 +252,7 @@ def _column_norm(products: Sequence[KroneckerStrategy], bits: int) -> int:
     if each < _LEAST_BITS:
         raise SchemaError(
             "strategy for pure differential privacy",
-            "has too many attributes with more rows than levels",
+            "has too many attributes with more strategy rows than levels",
             got=deepest,
             want=f"at most {bits // _LEAST_BITS}",
         )
@@ -247,7 +262,16 @@ def _column_norm(products: Sequence[KroneckerStrategy], bits: int) -> int:
 def _round_attribute(
     _: AttributeWorkload, given: AttributeStrategy, scale: int
 ) -> tuple[IntArray, AttributeStrategy]:
-    """Round rows to integers of equal column sum; return these, and the rows of L1 norm 1."""
+    """Round rows to integers of equal column sums.
+
+    Args:
+      _: Not used.
+      given: The strategy of one attribute.
+      scale: Column sum before common factors are divided out.
+
+    Returns:
+      The integer rows, and the strategy with these rows scaled to column sums of 1.
+    """
     n = given.rows.shape[1]
     if len(given.rows) <= n:  # the identity or the total: integers already
         return np.asarray(given.rows.astype(np.int64)), given

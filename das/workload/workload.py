@@ -36,8 +36,8 @@ class AttributeWorkload:
     """Base matrix W of one attribute, float64[m, n]; implicit for the regular kinds.
 
     Attributes:
-      name: The attribute.
-      kind: The form of W.
+      name: Name of the attribute.
+      kind: The form of the base matrix W.
       size: n, the number of levels, at least 2.
       given: float64[m, n], read-only, if the kind is GIVEN.
 
@@ -62,7 +62,7 @@ class AttributeWorkload:
                 where,
                 "needs at least two levels",
                 got=self.size,
-                remedy="leave the attribute out: one level needs no plan",
+                remedy="remove the attribute from the workload: one level needs no plan",
             )
         if (self.kind is BaseKind.GIVEN) != (self.given is not None):
             raise SchemaError(where, "needs a matrix if, and only if, its kind is given")
@@ -183,11 +183,19 @@ def _check_given(where: str, matrix: FloatArray, size: int) -> None:
             remedy="add a row of ones",
         )
     if rank < 2:
-        raise SchemaError(where, "tells no two levels apart", remedy="leave the attribute out")
+        raise SchemaError(
+            where,
+            "tells no two levels apart: all columns of its matrix are equal",
+            remedy="remove the attribute from `bases`; its levels are then counted one by one",
+        )
 
 
 def positions_of(attributes: Sequence[AttributeWorkload], names: Sequence[str]) -> list[int]:
     """Return the positions of the attributes of a marginal, in the order of the names.
+
+    Args:
+      attributes: The attributes of the workload.
+      names: Names of the attributes of the marginal.
 
     Raises:
       SchemaError: A name is not that of an attribute, or occurs twice.
@@ -269,7 +277,11 @@ class Workload:
     ) -> Workload:
         """Select all marginals on as many attributes as `orders` lists, such as [1, 2].
 
-        Marginals with more than `most_answers` answers are left out.
+        Args:
+          attributes: The attributes.
+          orders: Numbers of attributes of the marginals.
+          weighting: Scheme of the weights.
+          most_answers: Marginals with more answers are left out.
         """
         if not 0 <= max(orders) <= len(attributes):
             raise SchemaError(
@@ -298,7 +310,12 @@ class Workload:
         marginals: Sequence[Sequence[str]],
         weights: Sequence[float] | Weighting = Weighting.CELL_SIZE,
     ) -> Workload:
-        """Select marginals by attribute names, with a weight w_A each or a scheme.
+        """Select marginals by the names of their attributes.
+
+        Args:
+          attributes: The attributes.
+          marginals: Names of the attributes of each marginal.
+          weights: The weight w_A of each marginal, or a scheme of weights.
 
         Raises:
           SchemaError: A name is not that of an attribute, or occurs twice in a marginal. Or a

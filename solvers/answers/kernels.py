@@ -16,7 +16,14 @@ from solvers.least_squares.machine_code import compiled
 def add_runs(
     answers: npt.NDArray[np.integer], starts: IntArray, ends: IntArray, sums: IntArray
 ) -> None:
-    """Add rows starts[f]..ends[f]-1 of integers[G, m] to row f of int64[F, m]."""
+    """Add rows starts[f]..ends[f]-1 of `answers` to row f of `sums`, in place.
+
+    Args:
+      answers: integers[G, m], answers of G geounits.
+      starts: int64[F], first row of each of F families.
+      ends: int64[F], end of the rows of each family.
+      sums: int64[F, m], to which the rows are added.
+    """
     m = answers.shape[1]
     for f in range(len(starts)):
         for g in range(starts[f], ends[f]):
@@ -28,7 +35,13 @@ def add_runs(
 def add_groups(
     answers: npt.NDArray[np.integer], group: IntArray, sums: npt.NDArray[np.integer]
 ) -> None:
-    """Add answers[:, :, i] of integers[G, B, n, A] to sums[:, :, group[i]] of wider ones."""
+    """Add answers[:, :, i] to sums[:, :, group[i]], in place.
+
+    Args:
+      answers: integers[G, B, n, A].
+      group: int64[n], the group of each index of the third axis.
+      sums: integers[G, B, groups, A], of a type at least as wide.
+    """
     G, B, n, A = answers.shape
     k = sums.shape[2]
     for g in range(G):

@@ -43,8 +43,8 @@ def group_sums(
     """Add up answers along an axis by group, like `das.tree.coordinates.group_sums`.
 
     Args:
-      answers: int16, int32 or int64[G, ...].
-      axis: At least 1.
+      answers: int16, int32 or int64[G, ...], answers of G geounits.
+      axis: Axis along which answers are summed, at least 1.
       group: int64[n], group of each of the n answers along the axis, from 0; all occur.
     """
     if not has_compiler():

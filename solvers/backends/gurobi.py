@@ -12,7 +12,9 @@ from solvers.rounding.mixed_integer import MixedIntegerProgram, MixedIntegerSolu
 
 
 def solve_quadratic(problem: NodeProblem, tolerance: float, fixed: Fixed = ()) -> Estimate:
-    """Solve the continuous stage of a node with Gurobi; see `solvers.least_squares.passes.Solve`.
+    """Solve the continuous stage of a node with Gurobi.
+
+    Arguments are those of `solvers.least_squares.passes.Solve`.
 
     Raises:
       RuntimeSetupError: There is no licence, or it does not allow a problem of this size.

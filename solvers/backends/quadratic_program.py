@@ -26,7 +26,7 @@ class QuadraticProgram:
 
     Attributes:
       P: Sparse symmetric matrix, positive semidefinite.
-      q: float64[n].
+      q: float64[n], linear part of the objective.
       A: Sparse matrix of m rows.
       low: float64[m], -inf for no lower bound.
       high: float64[m], inf for no upper bound.

@@ -11,16 +11,16 @@ class Node(NamedTuple):
     """Node: C children, k cells, M answers of all layers side by side, r rows.
 
     Attributes:
-      parent: float64[k].
+      parent: float64[k], the counts of the parent.
       has_parent: Whether the children add up to the parent.
-      unit: float64[C].
+      unit: float64[C], precision of the detailed answers of each child.
       inverse: float64[C], 1 / unit.
-      answers: float64[C, M].
+      answers: float64[C, M], answers of all layers.
       variance: float64[layers, C]; 0 if given, inf if not measured.
       ends: int64[layers + 1], start of the groups of each layer among M.
       on: int64[layers], `Layer.on`.
       onto: int64, `Layer.index` of all layers end to end; layer q starts at starts[q].
-      starts: int64[layers].
+      starts: int64[layers], start of each layer in `onto`.
       rows: float64[r, k], coefficients of the linear rows.
       least: float64[C, r], lower bounds of the rows, -inf for none.
       most: float64[C, r], upper bounds of the rows, inf for none.

@@ -419,7 +419,7 @@ def certify(
     Args:
       problem: The node problem.
       q: The node problem in layers.
-      x: float64[C, k].
+      x: float64[C, k], counts of the children.
       u: Multipliers float64[C, m] of every layer, then those of the rows.
       coupling: float64[k], multipliers of the sum of the children.
     """

@@ -42,17 +42,17 @@ class Nodes(NamedTuple):
     Attributes:
       ptr: int64[P + 1, C + 1], start of the nodes of each child.
       place: int32[P + 1, n], cell, or group in the layer of the chain.
-      up: int32[P, n].
-      tau: float64[P, n].
-      alpha: float64[P, n].
-      phi: float64[P, n].
-      top: float64[base nodes].
-      groups: int32[r + Q + layers above the base, base nodes].
+      up: int32[P, n], the node above, in the next level.
+      tau: float64[P, n], variance below each node.
+      alpha: float64[P, n], 1 / (v + tau).
+      phi: float64[P, n], v / (v + tau).
+      top: float64[base nodes], diagonal of the inverse.
+      groups: int32[r + Q + layers above the base, base nodes], groups that contain each base node.
       factor: float64[r, base nodes], coefficients of the rows.
-      number: int64[groups].
-      group_variance: float64[groups].
-      first: int64[C + 1].
-      middle: int64[C].
+      number: int64[groups], index of the multiplier of each group.
+      group_variance: float64[groups], variance of each group.
+      first: int64[C + 1], start of the groups of each child.
+      middle: int64[C], end of the groups of rows and crossing layers of each child.
       lower: Number of levels up to the base.
     """
 
@@ -78,7 +78,7 @@ class Elimination(NamedTuple):
     Attributes:
       side: int64[C], 1 for the base nodes, 0 for the groups.
       begin: int64[C + 1], start of the factor of each child.
-      factors: float64.
+      factors: float64, the triangular factors of all children, end to end.
     """
 
     side: IntArray
@@ -309,7 +309,7 @@ def find_nodes(state: State, damped: FloatArray, node: Node, roles: Roles) -> No
 
 @compiled_into_kernels
 def row_variance(c: int, j: int, state: State, node: Node) -> float:
-    """Return the variance of a row's slack: proximal if the row is inactive, else damped."""
+    """Return the variance of the slack of row j in child c: proximal if inactive, else damped."""
     wanted = state.center[c, j] - state.u[c, node.ends[-1] + j] * state.slack[c, j]
     if node.least[c, j] < wanted < node.most[c, j]:
         return float(state.slack[c, j])

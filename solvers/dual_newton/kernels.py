@@ -52,7 +52,7 @@ class Shares(NamedTuple):
     Attributes:
       share: float64[n], share of each positive cell in the variance of its cell.
       weight: float64[groups], 1 / variance; 0 for rows.
-      precision: float64[layers, C].
+      precision: float64[layers, C], 1 / variance of each layer in each child.
       stack: float64[lower + 1, n], workspace.
     """
 
@@ -489,12 +489,12 @@ def dual_ascent(
     """Take Newton steps with a line search until the residual is at most the goal.
 
     Args:
-      start: First `State`, updated in place.
-      fields: The `Node`.
-      chains: The `Roles`, how its layers are eliminated.
+      start: Fields of the first `State`, updated in place.
+      fields: Fields of the `Node`.
+      chains: Fields of the `Roles`: how the layers of the node are eliminated.
       goal: Residual at which to stop.
       damping: Damping of the multipliers of given sums, over the variance of a cell; 0 for none.
-      ends: Stopping rules, `Limits`.
+      ends: Fields of the `Limits`, the stopping rules.
 
     Returns:
       Steps, iterations, the residual at the end.

@@ -70,7 +70,7 @@ class Information:
 
     Attributes:
       least: float64[C], a positive lower bound of the smallest eigenvalue.
-      diagonal: float64[C, k].
+      diagonal: float64[C, k], diagonal of each matrix.
       given_weights: float64[given sums, C], gamma.
       marginals: Groups of the live cells and weights float64[C] of the marginals whose combination
         is the matrix; empty if it is applied in coordinates.
@@ -81,7 +81,7 @@ class Information:
 
         Args:
           problem: The node problem; its terms are Kronecker queries or partitions.
-          equalities: Given sums.
+          equalities: Partition sums that are given for every child.
 
         Raises:
           SolverError: Queries and given sums do not have full column rank.
@@ -301,13 +301,13 @@ class _Node:
         self.iterations = 0
 
     def totals_of(self, x: FloatArray) -> FloatArray:
-        """Return the sums of every simplex; empty without."""
+        """Return the sum of the counts of each simplex; an empty array without simplices."""
         if self._simplex is None:
             return np.zeros(0)
         return np.bincount(self._simplex, x.ravel(), len(self.totals)).astype(float, copy=False)
 
     def spread(self, multiplier: FloatArray) -> FloatArray:
-        """Return the multiplier of each count's simplex, float64[C, k]; 0 without."""
+        """Return the simplex multiplier of each cell, float64[C, k]; 0 without simplices."""
         if self._simplex is None:
             return np.zeros_like(self.linear)
         return np.asarray(multiplier[self._simplex].reshape(self.linear.shape))
@@ -356,7 +356,7 @@ class _Node:
         return support
 
     def gaps(self, x: FloatArray) -> list[FloatArray]:
-        """Return targets minus sums of the other given sums."""
+        """Return target minus sum, float64[C, m], for each given sum that is not a simplex."""
         return [e.targets - group_sums(x, e.groups, e.targets.shape[1]) for e in self.given]
 
     def missing(self, x: FloatArray) -> float:
@@ -365,14 +365,14 @@ class _Node:
         return worst / max(1.0, float(x.max(initial=0.0)))
 
     def pushed(self, sums: tuple[FloatArray, ...]) -> FloatArray:
-        """Return b plus the multipliers of the other given sums."""
+        """Return b plus the multipliers of the given sums that are not simplices."""
         out = self.linear
         for e, mu in zip(self.given, sums, strict=True):
             out = out + mu[:, e.groups]
         return out
 
     def raised(self, x: FloatArray, sums: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
-        """Return the multipliers of the other given sums after an update by their gaps."""
+        """Return the multipliers of the given sums, each increased by its weight times its gap."""
         every = zip(sums, self._weights, self.gaps(x), strict=True)
         return tuple(mu + w[:, None] * gap for mu, w, gap in every)
 
@@ -416,7 +416,7 @@ class _Node:
         return x
 
     def reduced(self, g: FloatArray, support: BoolArray) -> FloatArray:
-        """Return a gradient minus the multipliers of the simplices."""
+        """Return the gradient `g` minus the multipliers of the simplices, float64[C, k]."""
         return g - self.spread(self.coupling(g, support, self.diagonal))
 
     def minimum(
@@ -426,7 +426,7 @@ class _Node:
 
         Args:
           x: float64[C, k], counts.
-          support: bool[C, k].
+          support: bool[C, k], cells that may be positive; all others are 0.
           push: float64[C, k], b plus multipliers.
           g: float64[C, k], gradient minus the multipliers of the simplices.
           forcing: Relative residual of conjugate gradients.
@@ -529,7 +529,7 @@ def certify(node: _Node, counts: FloatArray, sums: tuple[FloatArray, ...]) -> Ce
 
     Args:
       node: The node problem.
-      counts: float64[C, k].
+      counts: float64[C, k], counts of the children.
       sums: Multipliers of the other given sums, float64[C, m] each.
     """
     problem, x = node.problem, np.maximum(counts, 0)

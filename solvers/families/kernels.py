@@ -57,7 +57,7 @@ class Sums(NamedTuple):
       outer: int64[I], group of the level before that contains it.
       held: int64[I], sum of the parent.
       starts: int64[L + 1], start of each level.
-      sizes: int64[L].
+      sizes: int64[L], number of sums in each level.
     """
 
     low: IntArray
@@ -76,7 +76,7 @@ class Sums(NamedTuple):
 def number_groups(
     rows: IntArray, offsets: IntArray, cells: IntArray, groups: IntArray, sizes: IntArray
 ) -> None:
-    """Number the groups that contain the cells of each family, in order of their first cells.
+    """Number the groups that contain cells of each family, by the first cell of each group.
 
     For partition t, int64 `rows[t]` of a schema, and family f with k cells from offsets[f] on:
     writes int64[k] to `groups` from T offsets[f] + t k on, and the number of groups to sizes[f, t].

@@ -32,15 +32,16 @@ MOST_NUMBERS, DUAL_ASCENT_CELLS = 200_000, 100
 
 @dataclass(frozen=True, eq=False)
 class FamilySettings:
-    """Settings for solving and rounding all families of a geolevel; n cells of the schema.
+    """Settings for solving and rounding all families of a geolevel; the schema has n cells.
 
     Attributes:
       chain: int64[L, n], the answer that counts each cell, for nested rounding queries, coarse
         before fine; the last one is of single cells.
-      query_counts: int64[P, L], how many queries of each rounding pass are this query of the chain.
+      query_counts: int64[P, L], how many queries of each of P rounding passes equal each query of
+        the chain.
       tolerance: Largest accepted certificate residual.
-      first: Name of the query of a first least-squares pass, whose answers are fixed in the second
-        pass, of all others; None for a single pass.
+      first: Name of the query of a first least-squares pass. Its answers are fixed in the second
+        pass, which uses all other queries. None for a single pass.
     """
 
     chain: IntArray
@@ -54,7 +55,7 @@ class SolvedFamily:
     """Statistics of a solved family.
 
     Attributes:
-      residual: Residual of its certificate.
+      residual: Largest residual of the optimality conditions.
       newton_steps: Active-set steps.
       variables: Children times live cells.
       live: Variables that are positive.
@@ -72,7 +73,7 @@ class Parents:
 
     Attributes:
       labels: F labels, for messages.
-      n_children: int64[F].
+      n_children: int64[F], number of children of each parent.
       first: int64[F], row of the first child among the answers; undefined for an only child.
       offsets: int64[F + 1], start of the live cells of each parent.
       cells: int64, live cells.
@@ -91,7 +92,7 @@ class PackedFamilies:
     """Families with their answers, and their counts once solved.
 
     Attributes:
-      parents: The families.
+      parents: Parents of the families, with the live cells and counts of each.
     """
 
     def __init__(
@@ -106,12 +107,12 @@ class PackedFamilies:
         """Pack the answers of all families.
 
         Args:
-          questions: Settings.
-          queries: int64[T, n], by query, the answer that counts each cell.
-          parents: The families.
+          questions: Settings that all families share.
+          queries: int64[T, n], per query, the answer that counts each cell.
+          parents: Parents of the families, with live cells and counts.
           answers: Per query, float64 or integers[M, m] of M geounits.
-          weights: float64[M, T], inverse variances.
-          first: Number of the query of the first pass, if there are two.
+          weights: float64[M, T], inverse noise variance of each query in each geounit.
+          first: Index of the query of the first pass; None for a single pass.
         """
         code = kernels(FAMILIES)
         T, M = len(queries), len(weights)

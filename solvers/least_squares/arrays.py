@@ -11,22 +11,22 @@ class Problem(NamedTuple):
     """Fields of `blocks.Quadratic` that steps need, with blocks of cells end to end.
 
     Attributes:
-      scale: float64[C].
-      linear: float64[C, k].
-      parent: float64[k].
+      scale: float64[C], d_c over the largest d_c.
+      linear: float64[C, k], b_c / d_c.
+      parent: float64[k], counts of the parent.
       has_parent: Whether the children add up to the parent.
       starts: int64[B + 1], start of the cells of each block.
-      blocks: float64[B, P, s, s].
-      outside: float64[P, r, k].
-      diagonal: float64[P, k].
-      free: bool[C, k].
-      groups: int64[E, k], of E equalities.
-      targets: float64[E, C, m], with the m of the largest equality.
-      sizes: int64[E].
-      is_inside: bool[E].
-      coefficients: float64[n, k], rows.
-      least: float64[C, n].
-      most: float64[C, n].
+      blocks: float64[B, P, s, s], H_cb, the part of H_c within each block.
+      outside: float64[P, r, k], F_c, the rows of queries across blocks.
+      diagonal: float64[P, k], diagonal of H_c, 1 where it is 0.
+      free: bool[C, k], cells not forced to zero.
+      groups: int64[E, k], the sum of each equality in which each cell counts.
+      targets: float64[E, C, m], required sums, padded to the m of the largest equality.
+      sizes: int64[E], number of sums of each equality.
+      is_inside: bool[E], whether each equality joins only cells of one block.
+      coefficients: float64[n, k], the linear rows.
+      least: float64[C, n], lower bounds of the rows, -inf for none.
+      most: float64[C, n], upper bounds of the rows, inf for none.
       penalty: Curvature of an equality in factorised matrices.
     """
 
@@ -62,7 +62,7 @@ class Guess(NamedTuple):
     """Guess of the positive cells and of the active rows.
 
     Attributes:
-      support: bool[C, k].
+      support: bool[C, k], cells that are guessed to be positive.
       sides: int64[C, n]: -1 at the lower bound, 1 at the upper, 0 between.
     """
 

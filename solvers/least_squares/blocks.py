@@ -41,8 +41,8 @@ class Equality:
     """Given partition sums of every child.
 
     Attributes:
-      groups: int64[k].
-      targets: float64[C, m].
+      groups: int64[k], the sum (0..m-1) in which each cell counts.
+      targets: float64[C, m], the required sums of each child.
     """
 
     groups: IntArray
@@ -108,7 +108,10 @@ class Quadratic:
         return blocks
 
     def outside_given(self) -> FloatArray:
-        """Return float64[P, r, k]: the outside rows with those of the equalities outside."""
+        """Return `outside` with the equalities across blocks appended, float64[P, r + m, k].
+
+        Each of their m partition sums becomes a row: sqrt(`penalty`) at its cells, 0 elsewhere.
+        """
         parts = [self.outside]
         for equality, within in zip(self.equalities, self.is_inside, strict=True):
             if not within:
@@ -141,8 +144,8 @@ class Partitions:
     Attributes:
       index: int64[T, k], column of `answers` that counts each cell.
       ends: int64[T + 1]; query t has the columns ends[t]:ends[t + 1].
-      answers: float64[C, M].
-      weights: float64[T, C].
+      answers: float64[C, M], answers of all T queries for each child.
+      weights: float64[T, C], weight of each query in each child: 1 / noise variance.
     """
 
     index: IntArray
@@ -152,7 +155,13 @@ class Partitions:
 
 
 def side_by_side(terms: Sequence[Term], C: int, k: int) -> Partitions:
-    """Put the partition queries among some terms side by side."""
+    """Put the answers of all partition queries in one array; other terms are left out.
+
+    Args:
+      terms: The terms of a node.
+      C: Number of children.
+      k: Number of live cells.
+    """
     partitions = [term for term in terms if isinstance(term, LeastSquaresTerm)]
     T = len(partitions)
     ends = np.zeros(T + 1, np.int64)
@@ -238,6 +247,10 @@ def arrange(problem: NodeProblem, fixed: Fixed = ()) -> Quadratic:
 
 def extent(problem: NodeProblem, fixed: Fixed = ()) -> tuple[int, float, int]:
     """Compute the size of the arranged problem without arranging it.
+
+    Args:
+      problem: The node problem.
+      fixed: Further given partition sums, as groups int64[k] and targets float64[C, m].
 
     Returns:
       Cells of its largest block. Numbers in its matrices over cells: of the blocks, one for each

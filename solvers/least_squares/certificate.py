@@ -18,9 +18,9 @@ class Point:
     """Candidate solution; multipliers are in units of the largest d_c.
 
     Attributes:
-      x: float64[C, k].
-      coupling: float64[k], lambda.
-      sums: Per equality, float64[C, m], mu.
+      x: float64[C, k], counts of the children.
+      coupling: float64[k], lambda, multipliers of the sum of the children.
+      sums: Per equality, float64[C, m]: mu, its multipliers.
       rows: float64[C, n], nu: positive at the lower bound of a row, negative at the upper.
     """
 
@@ -60,6 +60,11 @@ def natural_residual(q: Quadratic, point: Point, g: FloatArray) -> float:
     """Compute the largest violation of the optimality conditions, over max(1, largest cell).
 
     Loops use it; the certificate is computed from the problem itself and contains more conditions.
+
+    Args:
+      q: The node problem in arrays.
+      point: The candidate solution.
+      g: float64[C, k], the gradient of the Lagrangian at the point.
     """
     x = np.maximum(point.x, 0)
     least = np.where(q.free, np.abs(np.minimum(x, g / q.scale[:, None])), 0.0).max(initial=0.0)
@@ -165,6 +170,12 @@ def certify(problem: NodeProblem, fixed: Fixed, q: Quadratic, point: Point) -> C
     """Compute the certificate of a point from the problem itself.
 
     The gradient is summed up term by term, without the arrays of the solver.
+
+    Args:
+      problem: The node problem.
+      fixed: Further given partition sums, as groups int64[k] and targets float64[C, m].
+      q: The node problem in arrays.
+      point: The candidate solution.
     """
     x = np.maximum(point.x, 0)
     top = float(q.unit.max())

@@ -80,7 +80,7 @@ def _violated_sets(term: LeavesTerm, values: FloatArray) -> BoolArray:
 
     Args:
       term: The leaves of every child.
-      values: float64[C, k].
+      values: float64[C, k], counts of the children.
 
     Returns:
       bool[m, t], distinct.
@@ -101,7 +101,7 @@ def bounds_of(term: LeavesTerm, sets: BoolArray) -> RowsTerm:
 
     Args:
       term: The leaves of every child.
-      sets: bool[m, t].
+      sets: bool[m, t], m sets of types.
 
     Returns:
       m rows; their coefficients are 1 on the live cells of the types of the set.

@@ -70,7 +70,11 @@ class Elimination:
         self._S = self._outside_system() if self._F.shape[1] else None
 
     def _inverses(self, barrier: FloatArray | None) -> FloatArray:
-        """Return K: float64[B, C, s, s], zero outside the support."""
+        """Return the inverses K of all blocks on the support, float64[B, C, s, s]; 0 outside of it.
+
+        Args:
+          barrier: float64[C, k], added to the diagonal; None for no barrier.
+        """
         q = self._q
         B, C, s = len(q.cells), len(q.linear), q.cells.shape[1]
         is_positive = q.gather(self._support.astype(float)) > 0
@@ -114,7 +118,12 @@ class Elimination:
         return np.asarray(L)
 
     def _outside_rows(self, row_weights: FloatArray | None) -> FloatArray:
-        """Return float64[P, r, k]: F, and outside equalities and rows that have weight."""
+        """Return float64[P, r, k]: F, then equalities across blocks, then weighted linear rows.
+
+        Args:
+          row_weights: float64[C, n], weight of each linear row; None, or all 0, leaves the rows
+            out.
+        """
         q = self._q
         parts = [q.outside_given()]
         if row_weights is not None and row_weights.any():

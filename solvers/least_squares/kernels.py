@@ -741,7 +741,7 @@ def active_set(
     most_steps: int,
     stale_steps: int,
 ) -> tuple[float, int]:
-    """Iterate like `active_set.iterate`, from a `Guess` and a `Point` of a `Problem`.
+    """Iterate by active sets from the `Guess` `first` and the `Point` `start` of a `Problem`.
 
     While supports change, a guess is solved only as accurately as the next needs. The last one is
     solved to the last digits, so that all processors find the same values up to these digits, which

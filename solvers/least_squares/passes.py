@@ -109,7 +109,7 @@ def _partition(problem: NodeProblem, term: Term) -> LeastSquaresTerm:
         raise SolverError(
             f"node {problem.geocode}",
             "only partition queries can be fixed by an earlier pass",
-            remedy="leave the planned queries of this geolevel to the last pass",
+            remedy="put the planned queries of this geolevel in the last pass only",
         )
     least = np.min([np.where(t.weights > 0, t.weights, np.inf) for t in problem.terms], axis=0)
     return replace(term, weights=np.where(term.weights > 0, term.weights, least))

@@ -108,7 +108,13 @@ def _padded(q: Quadratic, arrays: tuple[FloatArray, ...]) -> FloatArray:
 
 
 def next_guess(q: Quadratic, point: Point, g: FloatArray) -> Guess:
-    """Return the supports and active rows that a point and its gradient suggest."""
+    """Return the supports and active rows that a point and its gradient suggest.
+
+    Args:
+      q: The node problem.
+      point: A candidate solution.
+      g: float64[C, k], the gradient of the Lagrangian at the point.
+    """
     f = q.scale[:, None]
     support = (point.x - g / (f * q.diagonal) > 0) & q.free
     return Guess(support, _sides(q, point.x, point.rows / f))

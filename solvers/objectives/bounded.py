@@ -79,7 +79,7 @@ def solve_bounded(problems: BoundedProblems, start: FloatArray | None = None) ->
     """Solve all problems exactly up to rounding errors.
 
     Args:
-      problems: R problems.
+      problems: The R problems; each is solved alone.
       start: float64[R, n], a guess; cells strictly inside their bounds start as free.
 
     Returns:
@@ -135,7 +135,7 @@ def _solve_part(problems: BoundedProblems, start: FloatArray) -> FloatArray:
         "bounded least squares",
         "the pivots did not end",
         got=f"{len(left)} problems after {_MOST_PIVOTS} pivots",
-        remedy="look for weights that spread over more than 12 digits",
+        remedy="check the weights: the largest may be more than 1e12 times the smallest",
     )
 
 
@@ -168,7 +168,7 @@ def solve_on_sides(problems: BoundedProblems, side: np.ndarray) -> tuple[FloatAr
 def _wanted_sides(
     problems: BoundedProblems, side: np.ndarray, x: FloatArray, gradient: FloatArray
 ) -> np.ndarray:
-    """Return the side of each cell that the optimality conditions require."""
+    """Return the side that optimality requires of each cell: -1 lower bound, 1 upper, 0 free."""
     size = _SLACK * np.maximum(1.0, np.abs(x).max(1, keepdims=True))
     wanted = np.where(side == 0, (x > problems.upper + size).astype(np.int8), side)
     wanted = np.where((side == 0) & (x < problems.lower - size), np.int8(-1), wanted)
@@ -182,8 +182,8 @@ class Equalities:
     """Equality rows, imposed by the method of multipliers.
 
     Attributes:
-      rows: float64[e, n], shared by all problems.
-      targets: float64[R, e].
+      rows: float64[e, n], coefficients of the equalities, shared by all problems.
+      targets: float64[R, e], the value of each equality in each of R problems.
     """
 
     rows: FloatArray
@@ -259,9 +259,10 @@ def fit_largest_deviation(
     """Fit the histogram of every draw.
 
     Args:
-      rows: float64[m, n], coarse queries.
-      answers: float64[R, m + n], coarse answers, then cells.
-      variances: float64[m + n].
+      rows: float64[m, n], coarse queries on n cells.
+      answers: float64[R, m + n], noisy answers of R draws: first the coarse queries, then the
+        cells.
+      variances: float64[m + n], noise variance of each answer.
       slack: Deviation allowed beyond the smallest, in standard deviations.
       equalities: Further equalities over the cells.
 
@@ -304,7 +305,14 @@ def smallest_deviation(
     fixed: FloatArray,
     targets: FloatArray,
 ) -> float:
-    """Return min over x >= 0 with fixed x = targets of the largest |M x - a| / deviation.
+    """Return the least value, over x >= 0 with `fixed` x = `targets`, of max |M x - a| / deviation.
+
+    Args:
+      matrix: M, float64[m, n].
+      answers: a, float64[m].
+      deviations: float64[m], standard deviations of the answers.
+      fixed: float64[e, n], rows whose sums are given.
+      targets: float64[e], the given sums.
 
     >>> none = np.zeros((0, 1)), np.zeros(0)
     >>> round(smallest_deviation(np.ones((2, 1)), np.array([1.0, 5.0]), np.ones(2), *none), 9)

@@ -30,7 +30,7 @@ def find_low_answers(answers: FloatArray, variance: float, noise: type[Continuou
     most 1 - CONFIDENCE is not low. No larger answer is low either.
 
     Args:
-      answers: float64[R, m].
+      answers: float64[R, m], noisy answers; each of R rows is searched alone.
       variance: Variance of the noise.
       noise: Family of the noise distribution.
 
@@ -76,6 +76,10 @@ def in_sequence(problem: NodeProblem, noise: type[Continuous] | None = None) -> 
     """Give every partition query a separate pass, coarse ones first.
 
     Terms of single cells and general terms share the last pass.
+
+    Args:
+      problem: The node problem.
+      noise: Not used.
     """
     sizes = [
         t.answers.shape[1] if isinstance(t, LeastSquaresTerm) else problem.n_cells
@@ -93,6 +97,10 @@ def reweight(problem: NodeProblem, noise: type[Continuous] | None) -> NodeProble
     Low answers differ by child, so each child gets a separate term, with the Gram matrix sum_q M_q'
     diag(w_qc) M_q + v_qc l_qc l_qc', where l_qc are the cells in low answers of query q and v_qc is
     the weight of their sum. General terms stay as they are.
+
+    Args:
+      problem: The node problem.
+      noise: Family of the noise distribution; None raises an error.
     """
     if noise is None:
         raise SolverError(
@@ -129,7 +137,12 @@ def reweight(problem: NodeProblem, noise: type[Continuous] | None) -> NodeProble
 
 
 def around_largest(problem: NodeProblem, noise: type[Continuous] | None = None) -> NodeProblem:
-    """Return the node whose least-squares solution is that of `fit_largest_in_node`."""
+    """Return a node problem whose least-squares solution is `fit_largest_in_node(problem)`.
+
+    Args:
+      problem: The node problem.
+      noise: Not used.
+    """
     fitted = fit_largest_in_node(problem)
     term = LeastSquaresTerm(np.arange(problem.n_cells), fitted, np.ones(problem.n_children))
     return replace(problem, terms=(term,), order=())

@@ -114,7 +114,7 @@ def _with_open_leaves(term: LeavesTerm, whole: IntArray) -> LeavesTerm:
 def _kept_rows(
     problem: NodeProblem, whole: IntArray, parent: IntArray, kept: KeptSums
 ) -> tuple[RowsTerm, ...]:
-    """Return sums that the parent keeps as rows of the remainder, if no exact term has them."""
+    """Return the kept sums of the parent as rows of the remainder, except sums of exact terms."""
     rows = list(kept.rows)
     for groups in kept.partitions:
         if any(coarsening(term.groups, groups) is not None for term in problem.exact):

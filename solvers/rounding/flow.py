@@ -29,12 +29,12 @@ class _Network:
     """Arcs of items, child by child, then arcs of leaves.
 
     Attributes:
-      items: int64[n]; -1 for arcs of leaves.
-      children: int64[n].
-      tails: int64[n].
-      heads: int64[n].
-      low: int64[n].
-      high: int64[n].
+      items: int64[n], item whose sum flows through each arc; -1 for arcs of leaves.
+      children: int64[n], child of each arc.
+      tails: int64[n], node where each arc starts.
+      heads: int64[n], node where each arc ends.
+      low: int64[n], least flow of each arc.
+      high: int64[n], largest flow of each arc.
       given: int64[nodes], supply of each node from the parent's counts.
     """
 
@@ -54,8 +54,8 @@ def solve_flow(
 
     Args:
       sums: The sums; they must be a network flow.
-      low: int64[C, I].
-      high: int64[C, I].
+      low: int64[C, I], lower bounds of I sums of C children.
+      high: int64[C, I], upper bounds of the sums.
       penalty: Cost of the sums.
       finest: Items that together contain every cell once; only these and the sets around them are
         considered. With all cells, nothing is left out.

@@ -33,7 +33,7 @@ class MixedIntegerProgram:
     """Program: minimise c'x subject to lower <= A x <= upper, least <= x <= most.
 
     Attributes:
-      c: float64[n].
+      c: float64[n], cost of each variable.
       integrality: bool[n], which variables are integers.
       least: float64[n]; -inf for no bound.
       most: float64[n]; inf for no bound.
@@ -55,7 +55,8 @@ class MixedIntegerSolution(NamedTuple):
     """Result of a solver.
 
     Attributes:
-      x: float64[n], the best feasible point, its integer variables whole; None without one.
+      x: float64[n], the best feasible point found, with whole integer variables; None if no
+        feasible point was found.
       gap: (c'x - proven bound) / max(1, |c'x|), at least 0; infinite without a point or a bound.
       outcome: SOLVED only if x is proven optimal within the solver's tolerances.
     """
@@ -75,7 +76,7 @@ def solve_mixed_integer(program: MixedIntegerProgram, time_limit: float) -> Mixe
 
     Args:
       program: The program.
-      time_limit: Seconds.
+      time_limit: Most seconds of work.
 
     Returns:
       The best point; it is a solution only if its outcome is SOLVED.

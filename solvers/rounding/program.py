@@ -36,8 +36,8 @@ def write_program(
 
     Args:
       sums: The sums.
-      low: int64[C, I].
-      high: int64[C, I].
+      low: int64[C, I], lower bounds of I sums of C children.
+      high: int64[C, I], upper bounds of the sums.
       penalty: Cost of the sums.
 
     Returns:

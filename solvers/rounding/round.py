@@ -132,7 +132,10 @@ class _Programs:
     def solve(
         self, sums: Sums, low: IntArray, high: IntArray, penalty: Penalty, finest: IntArray
     ) -> IntArray | None:
-        """Solve like `solve_flow`; sets need not nest, and single cells are always considered."""
+        """Find integer sums by a mixed-integer program, for sets that need not nest.
+
+        Arguments and result are those of `solve_flow`. Single cells are always considered.
+        """
         if (low > high).any():
             return None
         program = write_program(sums, low, high, penalty)

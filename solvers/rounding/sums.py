@@ -37,9 +37,9 @@ class Family:
     """Distinct sets of cells. Its items are the S sets of two or more cells, then the k cells.
 
     Attributes:
-      n_cells: k.
-      n_sets: S.
-      sizes: int64[S], cells of every set.
+      n_cells: k, the number of live cells.
+      n_sets: S, the number of sets.
+      sizes: int64[S], number of cells of every set.
       starts: int64[S], start of each set in `cells`; larger sets come first.
       cells: int64, the cells of the sets, one set after the other, ascending.
       parents: int64[S + k], smallest set that strictly contains each item, else NO_SET; None if two
@@ -157,7 +157,7 @@ class Sums:
       finest: Per pass, the items of its finest query, which together contain every cell once.
       parent: int64[k], or None at the root.
       rows: Rows that are no sets.
-      leaves: Per child the bounds of its leaves, or None.
+      leaves: Per child, the bounds of its leaves; None without an invariant on leaves.
       types: Item of each type of leaves; -1 where no cell has the type.
       is_flow: Whether every constraint is one of a network. The sets must nest. Leaves lie between
         the types and the whole child, so only the whole child may contain a type; see
@@ -221,7 +221,12 @@ class Penalty:
 
     @classmethod
     def of_distance(cls, sums: Sums, number: int) -> Penalty:
-        """Return the cost |sum - real value| over the queries of a pass, on the grid."""
+        """Return the cost |rounded sum - real sum| over the queries of one pass, on the grid.
+
+        Args:
+          sums: The sums.
+          number: Index of the pass.
+        """
         above = np.where(sums.above > 0, on_grid(sums.above), 0)
         floor_cost, middle = cost_at_floor(above) / STEPS, cost_of_one_more(above) / STEPS
         return cls(sums.weights[number], floor_cost, middle)
@@ -364,7 +369,12 @@ def _split_rows(
 
 
 def _most_persons(problem: NodeProblem, whole: IntArray) -> int:
-    """Return an upper bound on the persons in a cell of a root."""
+    """Return an upper bound on the rounded count of any cell, for a node without a parent.
+
+    Args:
+      problem: The node problem.
+      whole: int64[C, k], the integer parts of the continuous solution.
+    """
     limits = [term.targets for term in problem.exact]
     limits += [limit for term in problem.rows for limit in (term.least, term.most)]
     if problem.leaves is not None:

@@ -44,7 +44,13 @@ AttributeSolver = Callable[[AttributeWorkload, float, AttributeStrategy | None],
 def solve_exactly(
     attribute: AttributeWorkload, total_weight: float, start: AttributeStrategy | None = None
 ) -> AttributeStrategy:
-    """Find the best rows among all matrices, proven to a relative gap of 1e-6."""
+    """Find the best rows among all matrices, proven to a relative gap of 1e-6.
+
+    Args:
+      attribute: The workload of the attribute, with Gram matrix G.
+      total_weight: c, the weight of the total query.
+      start: Strategy whose cell weights start the search; None for equal weights.
+    """
     known = None if start is None else start.cell_weights
     best = weigh_total(attribute, total_weight, start=known)
     return AttributeStrategy(best.factor.T, best.inverse, best.cell_weights)

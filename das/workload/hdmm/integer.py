@@ -52,7 +52,7 @@ class IntegerStrategy:
 
     @property
     def privacy_cost(self) -> Fraction:
-        """Return the exact joint cost of the worst neighbors: twice zCDP rho."""
+        """Return twice the zCDP rho of all queries together, exact, for the worst neighbors."""
         weights = [1 / sigma_sq for sigma_sq in self.noise]
         return joint_sensitivity(self.queries, weights).of(self.neighbors)
 
@@ -85,8 +85,8 @@ def round_to_integers(
     the counts and must fit in 63 bits.
 
     Args:
-      strategy: The strategy.
-      scale: At least 1.
+      strategy: The strategy to round.
+      scale: Factor of the rows before they are rounded, at least 1.
       neighbors: The neighboring relation of the budget.
 
     Returns:
@@ -128,11 +128,11 @@ def integer_queries(
 
     Args:
       strategy: A strategy of any family.
-      round_rows: Function that returns the integer rows of one attribute, and their strategy at
-        cost 1.
+      round_rows: Function that rounds the strategy of one attribute. It returns the integer rows,
+        and the strategy with these rows scaled to privacy cost 1.
 
     Returns:
-      The queries, and their strategy at cost 1.
+      The integer queries, and the strategy with these queries scaled to privacy cost 1.
     """
     known: dict[tuple[str, AttributeStrategy], tuple[IntArray, AttributeStrategy]] = {}
     matrices: list[list[IntArray]] = []

@@ -51,12 +51,12 @@ class MarginalsStrategy:
 
     @property
     def precisions(self) -> FloatArray:
-        """Return float64[k]: 1 / noise variance of each marginal."""
+        """Return 1 / noise variance of each of k marginals at privacy cost 1, float64[k]."""
         return self.shares if self.norm is Norm.L2_SQUARED else self.shares**2
 
     @property
     def products(self) -> tuple[Kronecker, ...]:
-        """Return the measured marginals."""
+        """Return one Kronecker product per measured marginal, of 0/1 matrices."""
         sizes = [attribute.size for attribute in self.workload.attributes]
         return tuple(
             Kronecker(

@@ -76,12 +76,12 @@ class KroneckerStrategy:
 
     @property
     def products(self) -> tuple[Kronecker, ...]:
-        """Return the measured product A."""
+        """Return the measured Kronecker product A as a tuple of one."""
         return (Kronecker(tuple(factor.rows for factor in self.factors)),)
 
     @property
     def shares(self) -> FloatArray:
-        """Return float64[1], the whole privacy cost."""
+        """Return the share of the privacy cost of the only product, 1, as float64[1]."""
         return np.ones(1)
 
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
@@ -132,7 +132,10 @@ def optimize_kronecker(
 def _terms(
     workload: Workload, factors: Sequence[AttributeStrategy]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return w_A prod_{i in A} t_i / o_i of marginals of positive weight, o, and t / o."""
+    """Return (w_A prod_{i in A} t_i / o_i per marginal A of positive weight, o, t / o).
+
+    t_i is the total variance of the answers of attribute i, and o_i the variance of its total.
+    """
     counted = workload.weights > 0
     members = list_members(workload.marginals)[counted]
     totals = np.array([factor.total_variance for factor in factors])
@@ -205,7 +208,7 @@ class UnionStrategy:
 
     @property
     def precisions(self) -> FloatArray:
-        """Return float64[groups]: 1 / noise variance of each group."""
+        """Return 1 / noise variance of each group at privacy cost 1, float64[groups]."""
         return self.shares if self.norm is Norm.L2_SQUARED else self.shares**2
 
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
@@ -273,7 +276,7 @@ def optimize_union(
 
 
 def _separate(workload: Workload, solve: AttributeSolver) -> FloatArray:
-    """Return w_A prod_{i in A} t_i of marginals of positive weight, each optimized alone."""
+    """Return the least error of each marginal of positive weight if it were measured alone."""
     variances = [solve(each, 0.0, None).variance(each.gram) for each in workload.attributes]
     errors = workload.weights * workload.marginals.product(np.array(variances))
     return errors[workload.weights > 0]
@@ -284,7 +287,7 @@ def _roots(errors: Sequence[float], norm: Norm) -> FloatArray:
 
 
 def _split_error(errors: Sequence[float], norm: Norm) -> float:
-    """Return the error with optimal shares: (sum_j sqrt(e_j))^2, or cube roots for L1."""
+    """Return the error with optimal shares: (sum_j sqrt(e_j))^2, or (sum_j cbrt(e_j))^3 for L1."""
     return float(_roots(errors, norm).sum() ** (2 if norm is Norm.L2_SQUARED else 3))
 
 
@@ -295,7 +298,17 @@ def _group(workload: Workload, solve: AttributeSolver, indexes: IntArray) -> _Gr
 def _merge(
     workload: Workload, solve: AttributeSolver, groups: Sequence[_Group], norm: Norm
 ) -> list[_Group]:
-    """Merge groups greedily; the gain is the sum of two roots of e less that of the union."""
+    """Merge pairs of groups while it lowers the error, the largest gain first.
+
+    The gain is root(e_1) + root(e_2) - root(e_union), e the error of a group; roots are square
+    roots, or cube roots for the L1 norm.
+
+    Args:
+      workload: The marginals.
+      solve: Solves the problem of one attribute.
+      groups: The groups to start from.
+      norm: The norm of the privacy cost.
+    """
     current = list(groups)
     tried: dict[tuple[bytes, bytes], _Group] = {}
     while len(current) > 1:

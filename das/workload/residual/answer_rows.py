@@ -117,7 +117,7 @@ class AnswerRows:
         """Return the largest variance of every marginal and the index of its answer.
 
         Args:
-          noise: float64[residual sets].
+          noise: float64[residual sets], the noise variance of each residual set.
 
         Returns:
           float64[marginals] and int64[marginals].

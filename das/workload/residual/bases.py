@@ -68,7 +68,14 @@ class AttributeBasis:
 def build_basis(
     workload: AttributeWorkload, subtraction: FloatArray, pivot: FloatArray, spread: FloatArray
 ) -> AttributeBasis:
-    """Build a basis from Sub, u and R, with its costs and variances."""
+    """Build a basis from Sub, u and R, with its costs and variances.
+
+    Args:
+      workload: The base matrix W of the attribute.
+      subtraction: Sub, float64[r - 1, n].
+      pivot: u, float64[n].
+      spread: R, float64[n, r - 1].
+    """
     gram = workload.gram
     return AttributeBasis(
         subtraction,
@@ -87,6 +94,11 @@ def split_off_total(
 
     Here theta = 1 / (1^T V^- 1), u = theta V^- 1 and Sub u = 0. The total and the residual,
     measured with variances 1 / theta and 1, have the information of V.
+
+    Args:
+      workload: The base matrix W of the attribute.
+      factor: F, float64[n, r].
+      inverse: Left inverse of F, float64[r, n].
     """
     inner = inverse.sum(0)  # the ones vector is F inner
     total = float(inner @ inner)

@@ -69,7 +69,7 @@ def minimize_largest_variance(
       The plan, its largest (relative) variance, and the bound.
 
     Raises:
-      SchemaError: The limits do not fit.
+      SchemaError: There is not one positive limit per marginal.
       SolverError: The gap was not reached.
 
     References:
@@ -129,7 +129,7 @@ def meet_variances(
 
     Raises:
       InfeasibleError: The limits cost more than `most_privacy_cost`.
-      SchemaError: The limits do not fit.
+      SchemaError: There is not one positive limit per marginal.
       SolverError: The relative distance to the optimum was not proven to be below 1e-6.
     """
     best = minimize_largest_variance(workload, bases, limits=limits)
@@ -250,6 +250,12 @@ def _balance(
 
     The dual maximizes (sum sqrt(p A^T y))^2 / sum y, concave in y >= 0. With y = z^2 it has no
     constraints, and weights of inactive answers can become 0.
+
+    Args:
+      matrix: A, nonnegative, sparse float64[variances, sets].
+      costs: p, float64[sets], privacy cost of each set at noise variance 1.
+      start: float64[variances], dual weights y to start from.
+      gap: Relative distance of value and bound at which the search stops.
     """
     transposed = matrix.T.tocsr()
     noise, value, bound, best = np.ones(len(costs)), np.inf, 0.0, start
@@ -340,10 +346,14 @@ def _descend(
 
 
 def check_limits(workload: Workload, limits: FloatArray | None) -> FloatArray:
-    """Return the limits, or ones; float64[marginals].
+    """Return positive limits of variances, float64[marginals].
+
+    Args:
+      workload: The workload.
+      limits: The limit of each marginal; None for 1 everywhere.
 
     Raises:
-      SchemaError: The limits do not fit.
+      SchemaError: There is not one positive limit per marginal.
     """
     if limits is None:
         return np.ones(workload.marginals.size)

@@ -40,7 +40,7 @@ def round_rows(workload: AttributeWorkload, basis: AttributeBasis, bits: int) ->
     """Round the residual rows at largest column norm 2^bits and find their right inverse.
 
     Args:
-      workload: The base matrix.
+      workload: The base matrix of the attribute.
       basis: A basis with float residual rows.
       bits: log2 of K.
 

@@ -101,7 +101,13 @@ class ResidualPlan:
         return self._contract(members, parts)
 
     def covariance(self, names: Sequence[str], left: Sequence[int], right: Sequence[int]) -> float:
-        """Return the covariance of two answers of a marginal, given by one row per attribute."""
+        """Return the covariance of two answers of a marginal.
+
+        Args:
+          names: Attributes of the marginal.
+          left: Row of the base matrix of each attribute that gives the first answer.
+          right: Row of the base matrix of each attribute that gives the second answer.
+        """
         members = self.workload.members_of(names)
         parts = []
         for axis, i in enumerate(members):

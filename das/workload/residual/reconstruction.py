@@ -47,7 +47,7 @@ class ResidualAnswers:
     """Answers y_S of all residual sets of a plan, in one array.
 
     Attributes:
-      plan: The plan.
+      plan: The plan by which the residuals were measured.
       values: float64[sum of sizes]; set by set, each in C order of its residual rows.
 
     Raises:
@@ -98,7 +98,7 @@ class AnsweredMarginals:
 
     Attributes:
       members: int64[m, k], the attributes of each marginal.
-      answers: float64[m, rows of member 1, ..., rows of member k].
+      answers: float64[m, rows of member 1, ..., rows of member k], one table per marginal.
     """
 
     members: IntArray
@@ -158,7 +158,10 @@ def reconstruct_all(
 def _answer(residuals: ResidualAnswers, members: IntArray, positions: IntArray) -> FloatArray:
     """Answer marginals whose attributes have the same decoders, float64[m, m_1, ..., m_k].
 
-    `positions` int64[m, 2^k] are the flat indexes of the subsets of every marginal.
+    Args:
+      residuals: The residual answers.
+      members: int64[m, k], the attributes of m marginals.
+      positions: int64[m, 2^k], flat indexes of the subsets of every marginal.
     """
     out = _fill(residuals, members, positions)
     for axis in range(members.shape[1], 0, -1):
@@ -170,7 +173,14 @@ def _answer(residuals: ResidualAnswers, members: IntArray, positions: IntArray) 
 
 
 def _fill(residuals: ResidualAnswers, members: IntArray, positions: IntArray) -> FloatArray:
-    """Collect the residual answers of all subsets in float64[m, 1 + q_1, ..., 1 + q_k]."""
+    """Collect the residual answers of all subsets, float64[m, 1 + q_1, ..., 1 + q_k].
+
+    Args:
+      residuals: The residual answers.
+      members: int64[m, k], the attributes of m marginals; attribute i of each has q_i residual
+        rows.
+      positions: int64[m, 2^k], flat indexes of the subsets of every marginal.
+    """
     widths = [len(residuals.plan.bases[i].subtraction) for i in members[0]]
     out = np.empty((len(members), *(1 + width for width in widths)))
     starts = residuals.starts[positions]
@@ -184,14 +194,25 @@ def _fill(residuals: ResidualAnswers, members: IntArray, positions: IntArray) ->
 
 
 def _gather(values: FloatArray, begins: IntArray, size: int) -> FloatArray:
-    """Return the slices of values that begin at the given positions, float64[m, size]."""
+    """Return slices of equal length of an array, float64[m, size].
+
+    Args:
+      values: The array.
+      begins: int64[m], index at which each slice begins.
+      size: Length of each slice.
+    """
     if (np.diff(begins) == size).all():
         return values[begins[0] : begins[-1] + size].reshape(-1, size)
     return np.asarray(np.lib.stride_tricks.sliding_window_view(values, size)[begins])
 
 
 def _apply_along(decoder: Decoder, block: FloatArray) -> FloatArray:
-    """Apply a decoder along the middle axis of float64[lead, 1 + q, trail]."""
+    """Apply a decoder along the middle axis of float64[lead, 1 + q, trail].
+
+    Args:
+      decoder: The decoder of one attribute.
+      block: float64[lead, 1 + q, trail], its total and q residual answers along the middle axis.
+    """
     if block.shape[2] == 1:
         out = (block[:, :, 0] @ decoder.matrix.T)[:, :, None]
     else:

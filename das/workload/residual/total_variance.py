@@ -43,6 +43,11 @@ def sum_over_supersets(
     If the workload has all marginals of an order or none, and its weights follow a scheme, these
     are elementary symmetric polynomials of the attributes outside S. Otherwise they are summed over
     the subsets of every marginal. Both ways add only positive numbers.
+
+    Args:
+      workload: The marginals A and their weights w_A.
+      residuals: The residual sets S.
+      pivots: float64[d], the factor of each attribute outside S.
     """
     marginals, factors = workload.marginals, workload.weight_factors
     orders = [k for k, members in enumerate(marginals.by_order) if len(members)]
@@ -58,10 +63,15 @@ def sum_over_supersets(
 
 
 def _symmetric_sums(residuals: AttributeSets, orders: list[int], values: FloatArray) -> FloatArray:
-    """Sum e_{k - |S|}(values outside S) over the orders k, for every S.
+    """Sum elementary symmetric polynomials e_{k - |S|}(values outside S) over k, for every S.
 
     The members of S split the other attributes into intervals, whose polynomials are multiplied.
     Dividing factors out of the full polynomial would lose digits.
+
+    Args:
+      residuals: The residual sets S.
+      orders: The orders k.
+      values: float64[d], the value of each attribute.
     """
     top, n = max(orders), len(values)
     # intervals[q, a, b] = e_q of values[a:b]
@@ -84,7 +94,13 @@ def _symmetric_sums(residuals: AttributeSets, orders: list[int], values: FloatAr
 
 
 def _multiply(left: FloatArray, right: FloatArray, degree: int) -> FloatArray:
-    """Multiply polynomials, coefficients along axis 0, up to a degree."""
+    """Multiply polynomials in one variable, up to a degree.
+
+    Args:
+      left: float64[a, m], coefficients of m polynomials, constant first.
+      right: float64[b, m], coefficients of the other factors.
+      degree: Highest degree to keep.
+    """
     if len(left) == 1:
         return left * right
     out = np.zeros((degree + 1, left.shape[1]))
@@ -98,7 +114,7 @@ class TotalVariance:
     """Least weighted sum of variances at privacy cost 1, and its derivatives.
 
     Attributes:
-      value: F.
+      value: F, the least weighted total variance.
       pivot_slopes: float64[d], derivatives of sqrt(F) by s_i.
       product_slopes: float64[d], derivatives of sqrt(F) by rho_i.
     """
@@ -111,7 +127,14 @@ class TotalVariance:
 def evaluate_total_variance(
     workload: Workload, residuals: AttributeSets, pivots: FloatArray, products: FloatArray
 ) -> TotalVariance:
-    """Evaluate F and its derivatives at s = pivots and rho = products, float64[d] each."""
+    """Evaluate the least total variance F and its derivatives in s and rho.
+
+    Args:
+      workload: The marginals and their weights.
+      residuals: The residual sets.
+      pivots: s, float64[d], `pivot_variance` of the basis of each attribute.
+      products: rho, float64[d], `residual_product` of the basis of each attribute.
+    """
     supersets = sum_over_supersets(workload, residuals, pivots)
     roots = residuals.product(np.sqrt(products))
     terms = roots * np.sqrt(supersets)

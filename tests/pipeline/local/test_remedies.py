@@ -1117,8 +1117,8 @@ ENTRIES: dict[Key, Entry] = {
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/pipeline/config/models/data.py", "give the data as records or histograms"): TriedIn(
         f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
-    ("invariants/linear.py", "leave it out; structural zeros and exact queries take schemas of "
-     "any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
+    ("invariants/linear.py", "remove the row from the run file; structural zeros and exact queries "
+     "take schemas of any size"): TriedIn(f"{_LARGE}::test_what_is_as_large_as_the_schema_is_refused_with_what_to_do"),
     ("jobs/pipeline/config/runnable.py", "ask prefixes, ranges or recodes of fewer attributes"): LARGE,
     ("jobs/pipeline/config/workload.py", "plan with hdmm, or list `queries` with shares"):
         residuals_need_zcdp,
@@ -1165,10 +1165,10 @@ ENTRIES: dict[Key, Entry] = {
     )},
     **{(module, text): TriedIn(f"{_BETWEEN}::test_remedies_of_constraints_help") for module, text in (
         ("invariants/between.py", "count what lies within a bound in that bound, too"),
-        ("invariants/between.py", "leave out every constraint named here"),
-        ("invariants/between.py", "raise what is at most, or leave one of them out"),
+        ("invariants/between.py", "remove the named constraints from the run file"),
+        ("invariants/between.py", "raise the upper bound, or remove one of the two constraints"),
         ("invariants/between.py", "state one lower and one upper bound of the same cells"),
-        ("invariants/between.py", "state what bounds the others by the same cells"),
+        ("invariants/between.py", "write the upper bound with the same counts as the constraints within it"),
         ("invariants/joining.py", "state one lower and one upper bound of the same cells"),
         ("invariants/joining.py", "count what lies within a bound in that bound, too"),
         ("jobs/pipeline/config/between.py", "state what the two must agree on under `cross_product_constraints`"),
@@ -1210,7 +1210,7 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_BOUND}::test_answers_go_by_the_names_they_have_in_the_release"),
     ("jobs/pipeline/release/bound.py", "make that release with the same structural zeros, or remove them "
      "from this run"): TriedIn(f"{_BOUND}::test_persons_whom_structural_zeros_leave_no_cell_are_refused"),
-    ("invariants/exact.py", "leave out the pinned query, or the facilities and rows"):
+    ("invariants/exact.py", "remove the pinned query, or the facilities and rows, from `invariants`"):
         TriedIn(f"{_BOUND}::test_rows_beside_an_earlier_release_are_refused"),
     ("jobs/pipeline/folder/identity.py", "give another output.directory; noise must not be drawn for other data here"):
         input_that_changed,
@@ -1450,7 +1450,7 @@ ENTRIES: dict[Key, Entry] = {
         "tests/unit/das/means/test_coinpress.py::"
         "test_values_in_too_fine_a_unit_are_refused_and_in_a_coarser_one_estimated"
     ),
-    ("das/synthesis/records.py", "leave attributes of one level out; they say nothing"): TriedIn(
+    ("das/synthesis/records.py", "remove attributes of one level from the domain; they carry no information"): TriedIn(
         "tests/unit/das/synthesis/test_records.py::"
         "test_an_attribute_of_one_level_is_refused_and_left_out"
     ),
@@ -1481,11 +1481,11 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/losses.py", "use the loss largest_variance"): high_powers_are_the_largest,
     ("das/workload/losses.py", "give each table of the workload a small weight in one of the "
      "means"): every_table_is_in_a_mean,
-    ("das/workload/losses.py", "leave tables of weight 0 out, or use the loss sum_of_variances"):
+    ("das/workload/losses.py", "remove tables of weight 0 from the workload, or use the loss sum_of_variances"):
         powers_need_weights,
     ("das/workload/workload.py", "add a row of ones"): rows_determine_the_total,
-    ("das/workload/workload.py", "leave the attribute out"): rows_tell_levels_apart,
-    ("das/workload/workload.py", "leave the attribute out: one level needs no plan"):
+    ("das/workload/workload.py", "remove the attribute from `bases`; its levels are then counted one by one"): rows_tell_levels_apart,
+    ("das/workload/workload.py", "remove the attribute from the workload: one level needs no plan"):
         LIBRARY,
     ("das/privacy/cost.py", "convert the pure costs with to_zero_concentrated"): LIBRARY,
     ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
@@ -1520,9 +1520,9 @@ ENTRIES: dict[Key, Entry] = {
      "raise solve.tolerance if such a residual is acceptable"): TriedIn(
         f"{_SOLUTIONS}::test_a_tolerance_that_is_not_reached_is_raised_in_the_same_folder"),
     ("solvers/node.py", "round queries whose groups nest"): SOLVER,
-    ("solvers/least_squares/passes.py", "leave the planned queries of this geolevel to the last pass"): SOLVER,
-    ("solvers/objectives/bounded.py", "look for weights that spread over more than 12 "
-     "digits"): SOLVER,
+    ("solvers/least_squares/passes.py", "put the planned queries of this geolevel in the last pass only"): SOLVER,
+    ("solvers/objectives/bounded.py", "check the weights: the largest may be more than 1e12 "
+     "times the smallest"): SOLVER,
     ("solvers/objectives/in_node.py", "solve such nodes with nnls"): TriedIn(
         f"{_SOLUTIONS}::test_a_method_that_does_not_fit_is_changed_by_solve_and_by_resume"),
     ("solvers/rounding/round.py", "raise the time limit, or round queries whose groups nest"): SOLVER,

@@ -58,7 +58,7 @@ def test_queries_for_everybody_come_first_then_stratum_by_stratum():
             (WOMEN, own("sex=m", ("state", "age", "3/4"))),
             "stratum sex=m: its shares and the population-wide shares do not sum to 1; got 5/4",
         ),
-        ((WOMEN,), "strata: leave out cells; got 3 of 6 cells"),
+        ((WOMEN,), "strata: do not cover all cells of the schema; got 3 of 6 cells"),
         (
             (WOMEN, MEN, own("age=0", ("state", "total", "1/2"))),
             "strata sex=f and age=0: overlap",

@@ -89,6 +89,6 @@ def test_an_error_quotes_no_code():
 
 
 def test_an_attribute_of_one_level_is_refused_and_left_out():
-    with pytest.raises(SchemaError, match="leave attributes of one level out"):
+    with pytest.raises(SchemaError, match="remove attributes of one level"):
         Domain(("a", "state"), (2, 1))
     assert Domain(("a",), (2,)).sizes == (2,)
