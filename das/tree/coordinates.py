@@ -178,6 +178,7 @@ class Coordinates:
           queries: The queries that the coordinates fit.
           most_groups: Most combinations of groups of levels; None for the default of
             `SpineComponents`.
+          split: Indexes of attributes of which every level is a group of its own.
 
         Raises:
           SchemaError: The queries group the levels in too many ways.
