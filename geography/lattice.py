@@ -103,7 +103,7 @@ class Lattice:
         codes = np.sort(codes)
         same = np.flatnonzero(codes[1:] == codes[:-1])
         if same.size:
-            raise GeographyError(where, f"geocode appears twice ({same.size} such)")
+            raise GeographyError(where, f"geocode appears twice ({same.size} repeated rows)")
         levels: list[Geocodes] = [codes]
         parents: list[IntArray] = []
         first_child: list[IntArray] = []

@@ -384,7 +384,13 @@ def _digits(codes: Geocodes) -> npt.NDArray[np.uint8]:
 
 
 def _level_index(spine: Spine, geolevel: str) -> int:
-    """Return the index of geolevel `geolevel` or, if it was split, of `<geolevel>_part`."""
+    """Return the position of a geolevel on the spine, 0 for the root.
+
+    If the spine has no geolevel of this name, its part `<geolevel>_part` is looked up instead.
+
+    Raises:
+      GeographyError: The spine has neither of them.
+    """
     for name in (geolevel, f"{geolevel}_part"):
         if name in spine.levels:
             return spine.levels.index(name)

@@ -122,8 +122,8 @@ def unit_bounds(ties: CrossProductConstraints, name: str) -> UnitBounds:
         if len(lows) != 1 or len(highs) != 1:
             raise ConfigError(
                 where,
-                "need one lower and one upper bound of the records in a unit",
-                got=f"{len(ties.least[kind])} lower, {len(highs)} upper bounds, {ties.named(kind)}",
+                "need one upper and at most one lower bound for each type of records in a unit",
+                got=f"{len(ties.least[kind])} lower, {len(highs)} upper bounds: {ties.named(kind)}",
                 remedy="state one lower and one upper bound of the same cells",
             )
         least[kind], most[kind] = lows[0].parts[product], highs[0].parts[product]

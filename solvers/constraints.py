@@ -35,7 +35,7 @@ class SparseRows:
 
 
 def limits(bounds: npt.NDArray[np.int64]) -> FloatArray:
-    """Return bounds as floats; `NO_LIMIT` becomes infinite."""
+    """Return lower or upper bounds as floats; -NO_LIMIT becomes -inf, and NO_LIMIT becomes inf."""
     return np.where(np.abs(bounds) >= NO_LIMIT, np.copysign(np.inf, bounds), bounds.astype(float))
 
 

@@ -66,7 +66,7 @@ class Selection:
         exact cost to record in the ledger is `rho` of the result.
         """
         if not isinstance(rho, Fraction) or rho <= 0:
-            raise BudgetError("selection", "needs an exact positive rho", got=repr(rho))
+            raise BudgetError("selection", "needs a positive Fraction as rho", got=repr(rho))
         scale = 1 << 31
         while 8 * rho * scale * scale < 1 << 62:
             scale <<= 1
@@ -100,7 +100,11 @@ class Selection:
           BudgetError: There is no candidate, or a score is not an integer.
         """
         if not scores or not all(isinstance(score, int) for score in scores):
-            raise BudgetError("selection", "needs integer scores", got=f"{len(scores)} candidates")
+            raise BudgetError(
+                "selection",
+                "needs at least one candidate, and an integer score for each",
+                got=f"{len(scores)} candidates",
+            )
         most = max(scores)
         losses = [self.exponent * (most - score) for score in scores]
         uniform, n_bits = bits.bits(_FIRST_BITS), _FIRST_BITS

@@ -215,7 +215,10 @@ def build_table(weights: Weights, word_bits: int, where: str) -> SamplingTable:
     entries = weights.last_above(word_bits)
     if entries > MOST_TABLE_ENTRIES:
         raise BudgetError(
-            where, "needs too large a table", got=entries, want=f"at most {MOST_TABLE_ENTRIES}"
+            where,
+            "has too much noise for a sampling table",
+            got=entries,
+            want=f"at most {MOST_TABLE_ENTRIES} entries",
         )
     thresholds = np.array(_certain_floors(weights, word_bits), np.uint64)
     thresholds.setflags(write=False)

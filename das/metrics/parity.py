@@ -265,10 +265,10 @@ def parity_of(
     """
     if floor < 1 or (omega is not None and omega < 0):
         raise SchemaError(
-            "parity",
-            "cannot be computed",
+            "parity error",
+            "has a parameter that is too small",
             got=f"floor {floor}, omega {omega}",
-            want="at least 1 and 0",
+            want="floor at least 1, omega at least 0",
         )
     large = persons >= floor
     k, population = int(large.sum()), int(persons.sum())

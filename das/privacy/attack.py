@@ -127,7 +127,11 @@ class AttacksByEpsilon:
             return _fraction((1 - inverse) / (1 + inverse) + _SLACK)
 
     def true_positive_rate(self, false_positive_rate: Fraction) -> Fraction:
-        """Return the smaller of e^epsilon FPR and 1 - e^-epsilon (1 - FPR)."""
+        """Return the largest true positive rate of an attack, rounded up.
+
+        It is the smaller of e^epsilon FPR and 1 - e^-epsilon (1 - FPR), with FPR the false positive
+        rate.
+        """
         require_probability("false positive rate", false_positive_rate)
         rate = decimal_of(false_positive_rate)
         with localcontext(_DIGITS):

@@ -211,7 +211,10 @@ def junction_tree(sizes: Sequence[int], sets: Iterable[Attributes]) -> JunctionT
 
 
 def _joined(sizes: tuple[int, ...], cliques: Sequence[frozenset[int]]) -> JunctionTree:
-    """Join cliques by the spanning tree of largest separators, from the first one on (Prim)."""
+    """Join cliques by a maximum-weight spanning tree from the first clique on (Prim).
+
+    The weight of an edge is the number of attributes that its two cliques share.
+    """
     order, parents = [0], [-1]
     outside = [*range(1, len(cliques))]
     best = {k: (len(cliques[k] & cliques[0]), 0) for k in outside}

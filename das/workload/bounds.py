@@ -96,10 +96,11 @@ def separate_bound(workload: Workload) -> float:
 
 
 def separate_variance_bound(workload: Workload) -> float:
-    """Return max_A prod_{i in A} gamma_2(W_i)^2, a bound on the largest variance for any domain.
+    """Return a lower bound on the largest variance of any strategy at privacy cost 1.
 
-    The weights of the marginals are not used. The norm gamma_2 of a Kronecker product is the
-    product of the norms.
+    The bound is max_A prod_{i in A} gamma_2(W_i)^2 over the marginals A. It holds since gamma_2 of
+    a Kronecker product is the product of the norms. Only matrices of single attributes are formed,
+    so the domain may have any size. The weights of the marginals are not used.
     """
     bounds = [minimize_largest_variance(a).bound for a in workload.attributes]
     return float(workload.marginals.product(np.array(bounds)).max())

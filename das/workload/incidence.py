@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Incidence:
-    """Flat indexes of the subsets S of every marginal A in a family of residual sets.
+    """Positions of all subsets S of every marginal A in the list of residual sets.
+
+    Marginals and residual sets are sets of attributes. The position of a residual set is its index
+    in the flat order of `residuals`.
 
     Attributes:
-      marginals: The marginals.
-      residuals: The residual sets, with every subset of every marginal.
+      marginals: Sets of attributes of the marginals.
+      residuals: Residual sets; must contain every subset of every marginal.
     """
 
     marginals: AttributeSets

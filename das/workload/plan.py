@@ -198,7 +198,7 @@ class WorkloadPlan:
                 "has more answers than can be measured",
                 got=f"{answers:.3g}",
                 want=f"at most {MOST_ANSWERS}",
-                remedy="plan with orp, or ask for marginals on fewer attributes",
+                remedy="plan with the method `orp`, or ask for marginals on fewer attributes",
             )
         measurement: ExactMeasurement | IntegerStrategy
         if isinstance(self.strategy, ResidualPlan):

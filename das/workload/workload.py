@@ -90,7 +90,12 @@ class AttributeWorkload:
     def from_matrix(
         cls, name: str, matrix: npt.NDArray[np.floating | np.integer]
     ) -> AttributeWorkload:
-        """Build a workload from matrix[m, n], whose row space must contain the ones vector."""
+        """Build a workload from a base matrix of m rows (queries) and n columns (levels).
+
+        Raises:
+          SchemaError: The array is no matrix, or violates a condition of the class: for example,
+            the ones vector is not in its row space.
+        """
         given = np.asarray(matrix, np.float64)
         if given.ndim != 2:
             raise SchemaError(f"workload of {name}", "needs a matrix", got=f"shape {given.shape}")

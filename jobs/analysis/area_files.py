@@ -150,7 +150,7 @@ def _split(path: Place, lines: Sequence[str], delimiter: str) -> list[list[str]]
 
 
 def _parse(path: Place, content: bytes, delimiter: str, width: int) -> _Rows:
-    """Parse all rows; refuse rows with another number of fields."""
+    """Parse the content of a file; refuse a row with more or fewer fields than the first."""
     mark = re.escape(delimiter.encode())
     # Blanks between a separator and a quote: a quote opens a field at its very beginning only.
     text = re.sub(mark + rb'[ \t]+"', delimiter.encode() + b'"', content)

@@ -96,7 +96,14 @@ def explore(
 
 
 def _queries(product: Product, requested: Sequence[str]) -> list[Query]:
-    """Return the requested tables among those with stored estimates, small tables first."""
+    """Return the requested tables, or all tables of the product if none is requested.
+
+    Returns:
+      Queries without repeats, by number of answers, fewest first.
+
+    Raises:
+      ConfigError: A requested table is not among the tables of the product.
+    """
     by_name = {query.name: query for query in product.tabulated.values()}
     chosen = []
     for name in requested or product.tabulated:
@@ -205,7 +212,15 @@ class _Page:
     def tables(
         self, levels: Sequence[Mapping[str, Any]], queries: Sequence[Query]
     ) -> dict[str, Any]:
-        """Add answers by geolevel and table, small tables first."""
+        """Add the answers of every query at every geolevel to the page, small tables first.
+
+        Tables for which the page has no room, and tables of more than `_MOST_ANSWERS` answers, are
+        left out, with a note.
+
+        Returns:
+          Place and arrays of each added table. The key is the index of the geolevel in `levels`, a
+          slash, and the index of the query in `queries`, such as "0/2".
+        """
         n_levels = {level["name"]: index for index, level in enumerate(levels)}
         pairs = [(name, query) for name in n_levels for query in queries]
         pairs.sort(key=lambda pair: len(self.geounits[pair[0]].stored) * pair[1].size)

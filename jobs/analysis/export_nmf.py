@@ -263,7 +263,12 @@ def _write_constraints(plan: Plan, release: ReleaseLayout, lattice: Lattice, fil
 def _bounds(
     plan: Plan, release: ReleaseLayout, lattice: Lattice
 ) -> tuple[Query, list[IntArray], list[IntArray]] | None:
-    """Return query, lower and upper bounds, int64[geounits, types] per geolevel; or None."""
+    """Return the bounds that facility counts set on persons; None without facility counts.
+
+    Returns:
+      The query that counts persons by facility type, their lower bounds and their upper bounds;
+      bounds are int64[geounits, types] per geolevel.
+    """
     facilities = plan.limits.facilities
     if facilities is None:
         return None

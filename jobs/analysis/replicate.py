@@ -63,13 +63,14 @@ CHECKED = 4  # every fourth replicate is replicated itself, to check the interva
 
 @dataclass(frozen=True)
 class Repeated:
-    """Product of the repeated run, as tasks need it.
+    """Product of a finished run, with what a task needs to replicate it.
 
     Attributes:
       name: Name of the product.
-      plan: Plan of the product, marked as not for release: the noise of replicates is public.
-      release: The release that takes the place of the truth.
-      queries: Compared queries.
+      plan: Plan of the product, marked as not for release: the noise of replicates has a public
+        seed, so it protects nothing.
+      release: Finished release; its counts take the place of the truth.
+      queries: Tabulated queries, whose answers in a replicate are compared with the release.
     """
 
     name: str

@@ -88,7 +88,7 @@ def _refuse_others(folder: Path) -> None:
             raise OutputError(
                 str(made),
                 "exists from an earlier demonstration",
-                remedy=f"remove it, or continue with `das run {_RUN_FILE}` in that folder",
+                remedy=f"remove it, or continue with `das run {_RUN_FILE}` in the demo's folder",
             )
     ready = {folder / _CONF / name: content for name, content in ready_files().items()}
     is_ready = all(path.is_file() and path.read_bytes() == ready[path] for path in ready)

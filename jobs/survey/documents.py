@@ -184,7 +184,8 @@ class MeasuredPart:
       name: Name of the part; `synthesis` is the microdata.
       share: Share of the budget; a fraction.
       cost: Privacy loss of the measurements, computed from their noise; a fraction. Strata are
-        disjoint, so all strata together cost as much as one. Tables cost (1 + gamma) k epsilon.
+        disjoint, so all strata together cost as much as one. A table costs (1 + gamma) k epsilon,
+        with the gamma, k and epsilon of `conditioned`.
       measurements: SHA-256 of the `_manifest.json` of the measurements.
       settings: Settings of the post-processing; other settings cost no budget.
       conditioned: For a table: its guarantee, and the marginals it leaves unprotected.

@@ -215,13 +215,13 @@ def check_survey(plan: SurveyPlan) -> list[str]:
 
 
 def evaluate_survey(plan: SurveyPlan, reporter: Reporter) -> list[Place]:
-    """Compare a finalized release with the data.
+    """Compare a finalized release with the confidential data.
 
     Returns:
-      Evaluation and report; both are confidential.
+      Places of the written `evaluation.json` and `report.html`; both files are confidential.
 
     Raises:
-      OutputError: The release is not finalized.
+      OutputError: The release has no manifest yet, or the manifest is damaged.
     """
     read_survey_manifest(plan.made.manifest)
     with open_survey(plan, reporter) as job:

@@ -120,7 +120,7 @@ class PackedFamilies:
             len(noisy) != M or noisy.shape[1] <= rows.max()
             for noisy, rows in zip(answers, queries, strict=True)
         ):
-            raise ValueError("answers have other shapes than queries and weights")
+            raise ValueError("answers need a row per geounit and a column per answer of the query")
         self._questions, self.parents, self._n_queries = questions, parents, T
         self._first, self._first_weights = first, np.zeros(M)
         self._weights = np.array(weights, np.float64, order="C")

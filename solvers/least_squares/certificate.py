@@ -15,13 +15,17 @@ from solvers.problem import Certificate, Fixed, LeastSquaresTerm, NodeProblem, g
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """Candidate solution; multipliers are in units of the largest d_c.
+    """Candidate solution of a node with C children and k cells, with Lagrange multipliers.
+
+    Multipliers are divided by the largest d_c, the weight of single cells of child c
+    (`Quadratic.unit`).
 
     Attributes:
       x: float64[C, k], counts of the children.
-      coupling: float64[k], lambda, multipliers of the sum of the children.
-      sums: Per equality, float64[C, m]: mu, its multipliers.
-      rows: float64[C, n], nu: positive at the lower bound of a row, negative at the upper.
+      coupling: float64[k], lambda: multipliers of the constraint that children sum to the parent.
+      sums: Per equality, float64[C, m], mu: multipliers of its m sums.
+      rows: float64[C, n], nu: multipliers of the n inequality rows, positive if the lower bound is
+        active, negative if the upper bound is.
     """
 
     x: FloatArray

@@ -570,9 +570,20 @@ def _copy_point(point: Point, other: Point) -> None:
 def _correct(
     factors: Factors, guess: Guess, point: Point, problem: Problem, goal: float
 ) -> FloatArray:
-    """Correct the point in rounds with the same factors (method of multipliers).
+    """Correct the point in place by the method of multipliers, with one factorization.
 
-    Returns the gradient at the end.
+    The rounds end when the residual is at most `goal`, or is not halved. The point with the least
+    residual is kept.
+
+    Args:
+      factors: Factorized matrices of the cells in the support.
+      guess: Guessed positive cells and active rows; all other cells are set to zero.
+      point: Candidate solution, overwritten.
+      problem: The node problem.
+      goal: Largest residual of a solution, relative to its largest cell.
+
+    Returns:
+      float64[C, k], gradient of the Lagrangian at the kept point.
     """
     support, sides = guess.support, guess.sides
     x, lam, mu, nu = point.x, point.coupling, point.sums, point.rows

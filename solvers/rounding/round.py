@@ -170,10 +170,19 @@ def _round_in_passes(sums: Sums, low: IntArray, high: IntArray, solve: _Solve) -
 
 
 def _round_coarsely(sums: Sums, low: IntArray, high: IntArray) -> IntArray | None:
-    """Round every pass over its finest sums only, as if these were cells; the last over cells.
+    """Round the sums of the finest query of each pass as if they were cells.
 
-    A pass costs at most as much as over all cells. So if the last pass is feasible, every pass has
-    the least cost. If it is infeasible, nothing follows.
+    The last pass rounds the cells. Each pass before it is a relaxation: it costs at most as
+    much as the same pass over all cells. So if the last pass is feasible, every pass has the least
+    cost. If a pass is infeasible, rounding in passes over all cells may still be feasible.
+
+    Args:
+      sums: Sums of the node, with the finest query of each pass.
+      low: int64[C, I], lower bounds of all sums, cells included.
+      high: int64[C, I], upper bounds of all sums, cells included.
+
+    Returns:
+      int64[C, k], rounded counts of all cells; None if a pass is infeasible.
     """
     for number, finest in enumerate(sums.finest):
         rounded = solve_flow(sums, low, high, Penalty.of_distance(sums, number), finest)

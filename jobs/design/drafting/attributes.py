@@ -39,7 +39,7 @@ class Proposal:
       levels: Labels of the levels, in order.
       codes: Each value in the file to its label; empty if the values are the labels.
       recodes: Name of a recode to {group: levels}.
-      source: Source of the levels.
+      source: Origin of the levels: values in the file, all possible ages, or a public code list.
     """
 
     column: str

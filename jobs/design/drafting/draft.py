@@ -283,7 +283,7 @@ def _named(columns: Sequence[Column], tables: Sequence[str]) -> set[str]:
 
 
 def _by_attributes(table: str, columns: Sequence[Column]) -> str:
-    """Replace names of columns in a table by names of attributes."""
+    """Replace the names of columns in a table such as "SEX * AGE" by the names of attributes."""
     names = {column.name.strip(): attribute_name(column.name) for column in columns}
     known = {*names.values()}
     terms = [term.strip() for term in table.split("*")]

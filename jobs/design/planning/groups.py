@@ -79,14 +79,16 @@ class GroupGoal:
         return bool(np.isfinite(self.targets).any())
 
     def persons(self, levels: tuple[str, ...], geounits: IntArray) -> FloatArray:
-        """Return float64[tables, geolevels], persons of the group in a typical geounit.
+        """Return the number of persons of each population group in a typical geounit.
 
         Args:
           levels: Names of the geolevels.
           geounits: int64[L], number of geounits of each geolevel.
 
         Returns:
-          The public sizes, divided by the number of geounits where needed; NaN if unknown.
+          float64[T, L], a row per table in `rows`: the public size of its group at the geolevel.
+          If only the size over all geounits is public, it is divided by the number of geounits.
+          NaN if no size is public.
         """
         out = np.full((len(self.rows), len(levels)), np.nan)
         if self.sizes is None:

@@ -229,7 +229,8 @@ def budget_summary(
     Args:
       product: A product of the run.
       source: Source of the list of geounits: `public list` or `data`.
-      ledger: Ledger of the planned costs; default: the ledger of geounits outside chains.
+      ledger: Ledger of the planned costs. Default: the ledger of one path of the tree on which no
+        geounit is an only child.
       losses: Whether to compute the privacy losses of the noise too.
 
     Raises:

@@ -153,9 +153,9 @@ def current(kind: Kind, where: str, document: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def is_former(kind: Kind, document: Mapping[Any, Any]) -> bool:
-    """Return whether a document uses the keys of the older format.
+    """Return whether a document may have keys of the older format, by the format that it states.
 
-    Allocation files do not state a format: older keys are accepted in all of them.
+    True for every allocation file: allocation files state no format, and may have older keys.
     """
     stated = document.get("format")
     return kind.former_format is None or (type(stated) is int and stated == kind.former_format)
@@ -249,8 +249,12 @@ def _refuse_mixed(
     for name, part in value.items() if isinstance(value, dict) else enumerate(value):
         at, old = f"{where}: {above}{name}", former.get(str(name))
         if old is not None and stated is not None:
-            what = f"is a key of format {FORMAT}, and this file states format {stated}"
-            raise ConfigError(at, what, want=f"`{old}`", remedy=_REMEDY)
+            raise ConfigError(
+                at,
+                f"is a key of format {FORMAT}, and this file states format {stated}",
+                want=f"`{old}`",
+                remedy=_REMEDY,
+            )
         if old is not None and old in value:
             raise ConfigError(at, f"is the same key as `{old}` in this map", want="one of them")
         _refuse_mixed(where, part, _below(renamed, str(name)), stated, f"{above}{name}.")

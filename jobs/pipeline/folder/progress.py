@@ -85,7 +85,14 @@ def _is_complete(product: Product, output: Place, recorded: set[Place]) -> bool:
 
 
 def is_finalized(release: ReleaseLayout) -> bool:
-    """Return whether the manifest of a product names exactly the existing datasets."""
+    """Return whether a product is finalized: its manifest lists exactly its existing datasets.
+
+    The digests of the datasets must match, too. Replicates are not compared. A missing or damaged
+    manifest counts as not finalized.
+
+    Args:
+      release: Places of the product.
+    """
     try:
         return release.manifest.is_file() and _names_all(release, read_manifest(release))
     except OutputError:
@@ -248,7 +255,7 @@ def _solved(product: Product) -> list[Place]:
 
 
 def _outputs(product: Product) -> list[Place]:
-    """Return the datasets that are made from counts."""
+    """Return the datasets made from solved counts: microdata, tables and counts off the spine."""
     release, plan = product.release, product.plan
     return [
         *(folder / name for folder in (release.microdata, release.joined) for name in MICRODATA),

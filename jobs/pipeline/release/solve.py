@@ -163,7 +163,10 @@ def solve_support(*, plan: Plan, release: ReleaseLayout, tasks: Tasks) -> None:
 
 
 def _support_of(reader: LevelReader, batch: Batch) -> PartFile:
-    """Solve the queries of the support of the root and write the counts of the last."""
+    """Solve the support queries of the root, coarse to fine, and write counts of the last query.
+
+    Each query is solved only where the query before it has positive counts.
+    """
     load_kernels()
     plan = reader.plan
     (piece,) = read_pieces(reader, batch, with_on_demand=False)
@@ -237,9 +240,10 @@ def learn_covariate(
 def batch_sizes(
     plan: Plan, release: ReleaseLayout, level: Level, sizing: Sizing
 ) -> tuple[int, int]:
-    """Return most and fewest geounits of a task, by answers to read and variables to solve.
+    """Return the largest and the smallest number of geounits that one task solves, in this order.
 
-    A geounit has one variable per live cell of its parent; the mean over parents is used.
+    The noisy answers to read limit the largest number; the variables to solve limit both. A geounit
+    has one variable per cell with records in its parent; the mean over all parents is used.
     """
     most = sizing.solve_numbers.most // whole_answers(level)
     if not level.index:
@@ -424,7 +428,11 @@ def known_counts(template: NodeTemplate, piece: Piece, family: Family) -> Histog
 
 
 def _problem(solving: LevelSolving, piece: Piece, family: Family) -> NodeProblem:
-    """Assemble the node problem of a family, fitted to posterior means if there is a prior."""
+    """Assemble the node problem of the children of one parent.
+
+    If the geolevel has priors, posterior means of the cells replace the noisy answers. The family
+    of the root always keeps its noisy answers.
+    """
     problem = node_problem(solving.template, family, piece.targets, piece.constraints)
     if solving.priors is None:
         return problem

@@ -354,7 +354,7 @@ def _verify_support(plan: Plan, release: ReleaseLayout, batch: Batch) -> None:
     names, counts = _released(plan, release, batch)
     support, where = read_support(plan, release), f"{root} {names[0]}"
     if not np.isin(counts.cells, support.cells, assume_unique=True).all():
-        raise VerificationError(where, "has counts in cells that its support leaves empty")
+        raise VerificationError(where, "has positive counts in cells outside its support")
     if support.known is None or Dataset.open(release.counts(root)).facts.get(HOLDS):
         return  # the failsafe moved the root, and all moves stay in live cells
     query, known = support.known
@@ -519,7 +519,10 @@ def verify_joined(plan: Plan, release: ReleaseLayout, joining: Joining) -> int:
         checked += _verify_range(plan, release, joining, dataset, low, high)
     if checked != dataset.rows:
         raise VerificationError(
-            str(dataset.path), "has rows of no leaf", got=dataset.rows, want=checked
+            str(dataset.path),
+            "has rows in geounits that the release lacks",
+            got=dataset.rows,
+            want=checked,
         )
     return checked
 
@@ -561,7 +564,8 @@ def _verify_range(
     wrong = first_difference(found, records)
     if wrong is not None:
         raise VerificationError(
-            f"joined {leaf} {names[wrong]}", "has joined records that differ from its counts"
+            f"joined {leaf} {names[wrong]}",
+            "has joined microdata that differ from the protected counts of persons",
         )
     numbers = pc.fill_null(table.column(joining.number).cast(pa.int64()), 0).to_numpy()
     u_leaf = np.repeat(units.owners(), units.counts)

@@ -157,7 +157,10 @@ def read_moments(
         if not np.array_equal(present, codes):
             if not np.isin(codes, present).all():
                 raise OutputError(
-                    str(dataset.path), "lacks a geounit", got=len(present), want=len(codes)
+                    str(dataset.path),
+                    "lacks the estimates of a geounit",
+                    got=len(present),
+                    want=len(codes),
                 )
             table = table.take(np.searchsorted(present, codes))
         values = _values_of(table.column("values"), coordinates.size)

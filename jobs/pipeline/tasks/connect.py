@@ -296,7 +296,7 @@ def _ours(module: str, qualname: str, parent: type | None) -> Any:  # noqa: ANN4
 
 def _array(dtype: str, shape: list[int], content: str) -> np.ndarray:
     if np.dtype(dtype).kind not in _NUMBERS:
-        raise ValueError("an array of something else than numbers")
+        raise ValueError("an array of another type than numbers or text")
     return np.frombuffer(base64.b64decode(content), dtype).reshape(shape).copy()
 
 

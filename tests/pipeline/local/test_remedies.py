@@ -1246,7 +1246,7 @@ ENTRIES: dict[Key, Entry] = {
         counts_below_lost_counts,
     ("jobs/pipeline/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
-    ("jobs/design/demo.py", "remove it, or continue with `das run {}` in that folder"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
+    ("jobs/design/demo.py", "remove it, or continue with `das run {}` in the demo's folder"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
     ("jobs/design/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
     ("jobs/design/folders.py", "name a new one, or remove it"): generated_into_a_full_folder,
     ("jobs/pipeline/config/resolve.py", "das plan --optimize FILE makes one for the tables and the budget"):
@@ -1461,7 +1461,7 @@ ENTRIES: dict[Key, Entry] = {
     ("das/inference/rejection.py", "use fewer answers at a time, or maximize_likelihood"): LIBRARY,
     ("das/mechanisms/entropy.py", "run on a machine with getrandom(2) or /dev/urandom"): MACHINE,
     ("das/workload/plan.py", "raise rho, or plan with orp"): LARGE,
-    ("das/workload/plan.py", "plan with orp, or ask for marginals on fewer attributes"): LARGE,
+    ("das/workload/plan.py", "plan with the method `orp`, or ask for marginals on fewer attributes"): LARGE,
     ("das/workload/residual/bases.py", "choose the planner for general base matrices"): LIBRARY,
     ("das/workload/bounds.py", "use separate_bound, or fewer levels"): LIBRARY,
     ("das/workload/residual/convex_loss.py", "raise all limits by the factor {}"): LIBRARY,

@@ -104,11 +104,11 @@ def test_a_geocode_of_the_wrong_length_is_named():
 def test_a_geocode_that_appears_twice_is_named():
     refused(
         lambda: Lattice.from_leaves(NATION, ["303", "101", "202", "101", "303", "101"]),
-        "geography, block: geocode appears twice (3 such)",
+        "geography, block: geocode appears twice (3 repeated rows)",
     )
     refused(
         lambda: Lattice.from_leaves(NATION, ["303", "101", "303"]),
-        "geography, block: geocode appears twice (1 such)",
+        "geography, block: geocode appears twice (1 repeated rows)",
     )
 
 

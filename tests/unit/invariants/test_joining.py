@@ -176,7 +176,7 @@ def test_counts_that_break_a_tie_are_no_file() -> None:
 @pytest.mark.parametrize(
     ("entries", "said"),
     [
-        (ENTRIES[:2], "one lower and one upper bound"),
+        (ENTRIES[:2], "one upper and at most one lower bound"),
         ((ENTRIES[0], tie("not of one", (0, 1), LEAST * (LEAST > 1), None), ENTRIES[2]),
          "negative or cross"),
     ],

@@ -33,13 +33,14 @@ class HdfsFiles(Store):
     """Store of the files of one HDFS cluster; names have no leading slash."""
 
     def __init__(self, root: str) -> None:
-        """Connect.
+        """Create a client of the cluster, which connects at the first access to a file.
 
         Args:
-          root: Such as `hdfs://namenode:8020` or `hdfs://nameservice`.
+          root: URL of a name node, such as `hdfs://namenode:8020`, or of a name service from
+            Hadoop's configuration, such as `hdfs://nameservice`.
 
         Raises:
-          OSError: The address cannot be understood.
+          OSError: The URL is not valid, or the configuration does not have the name service.
         """
         self._root = root
         with _as_os_error(root):

@@ -115,9 +115,13 @@ def test_unusable_scales_are_refused_with_their_value(factory):
 
 
 def test_too_large_a_table_is_refused():
-    with pytest.raises(BudgetError, match=f"too large a table; .* at most {MOST_TABLE_ENTRIES}"):
+    with pytest.raises(
+        BudgetError, match=f"too much noise for a sampling table; .* at most {MOST_TABLE_ENTRIES}"
+    ):
         gaussian_table(Fraction(10**12))
-    with pytest.raises(BudgetError, match=f"too large a table; .* at most {MOST_TABLE_ENTRIES}"):
+    with pytest.raises(
+        BudgetError, match=f"too much noise for a sampling table; .* at most {MOST_TABLE_ENTRIES}"
+    ):
         laplace_table(Fraction(10**5))
 
 

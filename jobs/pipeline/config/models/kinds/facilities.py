@@ -75,6 +75,10 @@ class FacilitiesConfig(CountedConfig):
         most = np.array([self.at_most.get(name, _MOST) for name in types], np.int64)
         if (least > most).any():
             at = int(np.argmax(least > most))
-            raise SchemaError(f"at_least.{types[at]}", "is above at_most", got=int(least[at]))
+            raise SchemaError(
+                f"at_least.{types[at]}",
+                "is above at_most, in persons per facility of this type",
+                got=int(least[at]),
+            )
         geolevels = setting.down_to(self.geolevel)
         return [Facilities(query, geolevels, least, most, np.isin(types, counted))]

@@ -108,7 +108,7 @@ def test_moments_come_back_for_exactly_the_geounits_asked_for(tmp_path):
         matrices = coordinates.flatten(read_back.matrices)[read_back.kind]
         expected = coordinates.flatten(stored.matrices)[stored.kind[chosen]]
         assert (matrices == expected).all()
-    with pytest.raises(OutputError, match="lacks a geounit"):
+    with pytest.raises(OutputError, match="lacks the estimates of a geounit"):
         read_moments(
             Dataset.open(tmp_path / "moments"), coordinates, np.array(["111", "115"], object)
         )
