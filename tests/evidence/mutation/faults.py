@@ -49,6 +49,10 @@ OPTIMALITY = "solvers/least_squares/certificate.py"
 SOLVER = "solvers/least_squares/solve.py"
 TREE_PASS = "das/tree/passes.py"
 TARGETS = "das/tree/targets.py"
+LACKED = (
+    "tests/unit/jobs/pipeline/release/test_estimate.py"
+    "::test_types_that_a_geounit_lacks_are_known_to_be_empty"
+)
 AREA = "das/tree/area.py"
 INTERVALS = "das/tree/intervals.py"
 POSTERIOR = "das/tree/prior.py"
@@ -779,9 +783,37 @@ FAULTS = (
     Fault(
         "a family of leaves has the variance of one",
         TREE_PASS,
-        "np.maximum(distinct, 1)[:, None]",
-        "np.ones_like(distinct)[:, None]",
+        "np.where(measured[:, None], distinct, 1)",
+        "np.ones_like(distinct)",
         (ESTIMATION + "test_summed_leaves_give_the_same_families",),
+    ),
+    Fault(
+        "estimates do not know which types a geounit lacks",
+        "jobs/pipeline/release/level.py",
+        "            has_type &= found[of_geounit.reshape(-1)]\n",
+        "",
+        (LACKED + "[limits0-given0-empty0-exact0]", LACKED + "[limits2-given2-empty2-exact0]"),
+    ),
+    Fault(
+        "estimates do not know structural zeros",
+        "jobs/pipeline/release/level.py",
+        "plan.limits.possible_answers(types)[None]",
+        "np.ones((1, types.size), np.bool_)",
+        (LACKED + "[limits4-given4-empty4-exact0]",),
+    ),
+    Fault(
+        "where types are empty, invariants are forgotten",
+        TREE_PASS,
+        "covariance[rows] = _inverse(precision[rows], free)",
+        "covariance[rows] = _inverse(precision[rows], space)",
+        (LACKED + "[limits0-given0-empty0-exact1]",),
+    ),
+    Fault(
+        "queries that differ in publicly empty cells alone lose their weight",
+        TARGETS,
+        "if every or min(",
+        "if min(",
+        (ESTIMATION + "test_targets_weigh_queries_that_differ_in_empty_cells_alone[known0]",),
     ),
     Fault(
         "an area forgets what its geounit tells",

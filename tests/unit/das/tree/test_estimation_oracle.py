@@ -342,6 +342,31 @@ def test_what_invariants_fix_gets_no_weight(known):
             assert np.linalg.eigvals(relative).real.min() > 0.1
 
 
+@pytest.mark.parametrize("known", [(), ("total",)])
+def test_targets_weigh_queries_that_differ_in_empty_cells_alone(known):
+    """Without ages 1 to 4, `sex` and `detailed` say the same of a leaf; its problem has all cells."""
+    asked = [parse_query(SCHEMA, text) for text in ("total", "sex", "detailed")]
+    exact = tuple(parse_query(SCHEMA, text) for text in known)
+    has_type = np.ones((11, 5), np.bool_)
+    has_type[[0, 2, 5], 1:] = False
+    make = partial(spine_terms, types=parse_query(SCHEMA, "age"))
+    case = TreeCase.random(
+        LATTICE, SCHEMA, [asked] * 4, [exact] * 4, 7, make=make, has_type=has_type
+    )
+    found = estimate_tree(case.terms, case.answers)
+    for level, subtree in enumerate(found.messages):
+        targets = subtree_targets(case.terms[level], asked, subtree)
+        is_measured = ~case.lattice.is_only_child[level]
+        weights = targets.weights[is_measured]
+        assert (weights[:, 0] == 0).all() if known else (weights[:, 0] >= 0).all()
+        lacking = (
+            case.held(level)[is_measured] @ ~has_type
+            == case.held(level)[is_measured].sum(1)[:, None]
+        )
+        assert (weights[lacking.any(axis=1)][:, 1:] > 0).all()
+        assert targets.misfit[is_measured].max() < 0.3
+
+
 def subtree_covariance(
     coordinates: Coordinates, detailed: Query, subtree: Moments, g: int
 ) -> np.ndarray:
