@@ -23,6 +23,7 @@ import pyarrow.csv as pv
 from das.arrays import Geocodes, IntArray
 from das.errors import InputError
 from jobs.pipeline.input.lines import split_fields
+from jobs.pipeline.printable import counted
 from jobs.pipeline.storage.place import Place
 
 _DELIMITERS = (",", "\t", "|", ";")
@@ -200,14 +201,24 @@ def _code_column(rows: _Rows, known: _Leaves) -> int:
     if max(fits):
         return fits.index(max(fits))
     example = known.codes[0].decode() if len(known.codes) else ""
-    filled = [field.zfill(len(example)) for head in heads for field in head if field.isalnum()]
-    remedy = "programs that read geocodes as numbers drop leading zeros: write them as text"
+    # Without a known geocode the delimiter is not known either.
+    fields = [field for head in heads for text in head for field in re.split(r"[,\t|;]", text)]
+    filled = [field.strip(' "').zfill(len(example)) for field in fields if field]
+    want, last = f"geocodes such as {example}", ", ".join(c[-1].as_py() for c in rows.columns)
+    if known.known(filled):
+        raise InputError(
+            rows.where(len(rows) - 1),
+            f"the geocodes of the geolevel {known.level} lost their leading zeros",
+            got=last,
+            want=want,
+            remedy="programs that read geocodes as numbers drop leading zeros: write them as text "
+            f"of {len(example)} characters",
+        )
     raise InputError(
-        rows.where(len(rows) - 1),
-        f"holds no geocode of the geolevel {known.level}, as no other row does",
-        got=", ".join(column[-1].as_py() for column in rows.columns),
-        want=f"geocodes such as {example}",
-        remedy=remedy if known.known(filled) else None,
+        str(rows.path),
+        f"no row holds a geocode of the geolevel {known.level}",
+        got=f"row {rows.line(len(rows) - 1)}: {last}",
+        want=want,
     )
 
 
@@ -283,11 +294,11 @@ def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves)
     for before, row in _first_again(again, order):
         lines = f"rows {rows.line(before)} and {rows.line(row)}"
         what = f"{known.level}s twice in one area, counted once"
-        notes.append(f"{int(again.sum())} {what}, the first is {code(row)} in {lines}")
+        notes.append(f"{counted(int(again.sum()), what)}, the first is {code(row)} in {lines}")
     for pair in _first_again(shared, by_leaf):
         both = ", and ".join(f"{names[area[row]]}, row {rows.line(row)}" for row in pair)
-        what = f"{known.level}s in more than one area"
-        notes.append(f"{int(shared.sum())} {what}, the first is {code(pair[1])} in {both}")
+        what = f"{known.level}s in more than one area, counted in each"
+        notes.append(f"{counted(int(shared.sum()), what)}, the first is {code(pair[1])} in {both}")
     return AreaFile(areas, notes)
 
 

@@ -69,9 +69,10 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
         dataset = Dataset.open(path.parent)
         named = {"dataset": str(names_below(path.parent, out)), "files": len(dataset.parts)}
         datasets.append({**named, "rows": dataset.rows, "bytes": dataset.bytes})
-    known = {"finalized": (root / "manifest.json").exists(), "solution": solution}
-    solutions = ", ".join(solutions_of(out))
-    return {**owner, **known, "solutions": solutions, "datasets": datasets}
+    choices = {"solution": solution, "solutions": ", ".join(solutions_of(out))}
+    choices = {key: value for key, value in choices.items() if value}
+    known = {"finalized": (root / "manifest.json").exists(), **choices}
+    return {**owner, **known, "datasets": datasets}
 
 
 def inspect_geounit(

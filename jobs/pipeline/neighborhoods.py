@@ -102,24 +102,26 @@ def nearest_words(budget: Budget, distance: Distance, cost: Budget | None) -> st
     k, unit = distance.records, budget.definition.unit
     if k is None:
         return (
-            "No two data sets agree on what is exact: it determines every count, so nothing is "
-            "left to promise."
+            "No two data sets have the same exact values: these determine every count, so nothing "
+            "is left to promise."
         )
     if cost is None:
         return (
-            "How far apart the nearest data sets are that agree on what is exact was not found: "
-            f"k is at least {k} records {changed}."
+            "The guarantee does not apply to one record alone: data sets with the same exact "
+            f"values differ in at least k = {k} records ({changed}). The smallest k was not found."
         )
     if k == 1:
         return (
-            f"The nearest data sets that agree on what is exact are neighbors (k = 1, {changed})."
+            "The guarantee still applies to one record: some data sets with the same exact values "
+            f"differ in one record only (k = 1, {changed})."
         )
     epsilon = math.ceil(cost.epsilon * 1e3) / 1e3  # rounded up
     is_pure = budget.definition.is_pure
     return (
-        f"The nearest data sets that agree on what is exact are k = {k} records apart ({changed}). "
-        f"Of them the run promises {'k' if is_pure else 'k²'} {unit} = {cost.total}, by group "
-        f"privacy{'' if is_pure else f', so epsilon {epsilon:,.3f} at delta {cost.delta}'}."
+        "The guarantee does not apply to one record alone: data sets with the same exact values "
+        f"differ in at least k = {k} records ({changed}). Their privacy loss is at most "
+        f"{'k' if is_pure else 'k²'} {unit} = {cost.total}, by group privacy"
+        f"{'' if is_pure else f', so epsilon {epsilon:,.3f} at delta {cost.delta}'}."
     )
 
 

@@ -8,13 +8,13 @@ from fractions import Fraction
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
 from das.errors import ConfigError
 from jobs.pipeline.config.local_path import is_endless, local_path
-from jobs.pipeline.config.models.run import RunConfig
+from jobs.pipeline.config.models.run import RunConfig, model_fields
 from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.upgrade import Kind, advice, as_stated, current, is_former
 from jobs.pipeline.config.yaml_file import read_map
@@ -22,6 +22,7 @@ from jobs.pipeline.storage.layout import Roots
 from jobs.pipeline.storage.place import Place, StoredPlace, lies_in
 
 _MOST_PROBLEMS = 20  # named at once
+_MOST_HOMES = 2  # keys of more places, such as path, are not explained
 _TAGS = (
     "records",
     "block_table",
@@ -52,6 +53,9 @@ def read_run_file(path: Place) -> RunConfig:
             want="validate, run, means, tables, synthesize, evaluate, verify, certificate or "
             "account",
         )
+    for key, what in {"attributes": "a schema", "levels": "an allocation"}.items():
+        if key in document and not {"products", "geography"} & document.keys():
+            raise ConfigError(str(path), f"is {what}", want="the run file that names it")
     if document.get("format", 1) == 1 and {"schema", "data"} & document.keys():
         raise ConfigError(
             str(path),
@@ -91,7 +95,7 @@ def _validated(path: Place, document: dict[Any, Any], model: type[ModelT]) -> Mo
             document if kind is None else current(kind, str(path), document)
         )
     except ValidationError as error:
-        raise _config_error(path, error, kind, document) from None
+        raise _config_error(path, error, kind, document, model) from None
 
 
 def absolute(config: ModelT, folder: Place) -> ModelT:
@@ -279,7 +283,11 @@ def _keys(location: Sequence[int | str]) -> list[str]:
 
 
 def _config_error(
-    path: Place, error: ValidationError, renames: Kind | None, document: Mapping[Any, Any]
+    path: Place,
+    error: ValidationError,
+    renames: Kind | None,
+    document: Mapping[Any, Any],
+    model: type[BaseModel],
 ) -> ConfigError:
     """Return one error with the first wrong keys in the words of the file, and their values."""
     problems = []
@@ -295,6 +303,9 @@ def _config_error(
             problems.append(f"{key}: is required")
         elif kind == "extra_forbidden":
             became = "" if renames is None or is_older else advice(renames, keys)
+            homes = [] if became else sorted({*_homes(model, keys[-1])})
+            if 1 <= len(homes) <= _MOST_HOMES:
+                became = f" here; it belongs to {' or '.join(homes)}"
             problems.append(f"{key}: is not a known key{became}")
         elif kind == "value_error":
             problems.append(f"{key or 'file'}: {item['msg'].removeprefix('Value error, ')}")
@@ -304,6 +315,20 @@ def _config_error(
     return ConfigError(
         str(path), " | ".join([*problems, *([f"and {more} more"] if more > 0 else [])])
     )
+
+
+def _homes(kind: Any, key: str, above: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401
+    """List the places of a key in a model or another type; NAME stands for any name or position."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, field in model_fields(kind).items():
+            if name == key:
+                yield ".".join((*above, name))
+            if name not in above:
+                yield from _homes(field.annotation, key, (*above, name))
+        return
+    is_many = get_origin(kind) in (dict, list, tuple)
+    for part in get_args(kind):
+        yield from _homes(part, key, (*above, "NAME") if is_many else above)
 
 
 # --- the ready files of conf: schemas, allocations, runs and clusters ----------------------------

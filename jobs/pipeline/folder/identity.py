@@ -259,11 +259,12 @@ def refuse_other_account(out: Place, account: Place) -> None:
         return
     runs = [grant.run for grant in read_account(account)]
     if is_renamed(out, account) or document["run"] not in runs:
+        moved = "" if is_there(account) else f", or move it to {account}"
         raise LedgerError(
             str(account),
             "is not the account in which the grants of this folder were claimed",
             want=before,
-            remedy="name that one under privacy.account, or move it to the new place",
+            remedy=f"name that one under privacy.account{moved}",
         )
 
 

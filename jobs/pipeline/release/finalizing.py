@@ -232,7 +232,14 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
         is_same = math.isclose(stated, again, rel_tol=_SAME)
     else:
         is_same = type(stated) is type(again) and stated == again
-    return None if is_same else (".".join(key), str(stated), str(again))
+    return None if is_same else (".".join(key), _shown(stated), _shown(again))
+
+
+def _shown(value: object) -> str:
+    """Return a JSON value for an error, without the contents of objects and lists."""
+    if value is None:
+        return "nothing"
+    return f"{len(value)} entries" if isinstance(value, Mapping | list) else str(value)
 
 
 # --- contents of a release -----------------------------------------------------------------------

@@ -16,6 +16,7 @@ from das.rational import stated_fraction
 from jobs.pipeline.documents.account import Guarantee, covering
 from jobs.pipeline.documents.manifest import Manifest, ReleaseManifest, Statement
 from jobs.pipeline.neighborhoods import FROM_DATA
+from jobs.pipeline.printable import counted
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import (
     CHANGES,
@@ -280,7 +281,7 @@ def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, 
     software = manifest.software
     ledger = next((file.sha256 for file in manifest.files if file.path == "ledger.jsonl"), None)
     checked = ", ".join(
-        f"{count:,} {words(kind)}"
+        counted(count, words(kind))
         for kind, count in verified.checked.items()
         if isinstance(count, int) and count
     )

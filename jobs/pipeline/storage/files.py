@@ -38,12 +38,13 @@ _REMEDIES = {
         (errno.EACCES, errno.EPERM, errno.EROFS),
         "give this user the right to write there, or name another place",
     ),
+    errno.ENOENT: "name a folder that exists or can be made",
     **dict.fromkeys(
         (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY),
         "move away what lies there, or name another place",
     ),
 }
-_GO_ON = "; then go on with `das run OUT`, or where it is no run, with the same command"
+_GO_ON = "; then repeat the command, or continue a run with `das run OUT`"
 
 
 @contextmanager
