@@ -102,27 +102,42 @@ def nearest_words(budget: Budget, distance: Distance, cost: Budget | None) -> st
     k, unit = distance.records, budget.definition.unit
     if k is None:
         return (
-            "No two data sets have the same exact values: these determine every count, so nothing "
-            "is left to promise."
+            "No two data sets agree on what is exact: it determines every count, so nothing is "
+            "left to promise."
         )
     if cost is None:
         return (
-            "The guarantee does not apply to one record alone: data sets with the same exact "
-            f"values differ in at least k = {k} records ({changed}). The smallest k was not found."
+            "How far apart the nearest data sets are that agree on what is exact was not found: "
+            f"k is at least {k} records {changed}."
         )
     if k == 1:
         return (
-            "The guarantee still applies to one record: some data sets with the same exact values "
-            f"differ in one record only (k = 1, {changed})."
+            f"The nearest data sets that agree on what is exact are neighbors (k = 1, {changed})."
         )
     epsilon = math.ceil(cost.epsilon * 1e3) / 1e3  # rounded up
     is_pure = budget.definition.is_pure
     return (
-        "The guarantee does not apply to one record alone: data sets with the same exact values "
-        f"differ in at least k = {k} records ({changed}). Their privacy loss is at most "
-        f"{'k' if is_pure else 'k²'} {unit} = {cost.total}, by group privacy"
-        f"{'' if is_pure else f', so epsilon {epsilon:,.3f} at delta {cost.delta}'}."
+        f"The nearest data sets that agree on what is exact are k = {k} records apart ({changed}). "
+        f"Of them the run promises {'k' if is_pure else 'k²'} {unit} = {cost.total}, by group "
+        f"privacy{'' if is_pure else f', so epsilon {epsilon:,.3f} at delta {cost.delta}'}."
     )
+
+
+def explained(nearest: Nearest) -> str:
+    """Say what the nearest data sets mean for the guarantee, before the words of the manifest.
+
+    The words of a manifest stay as they are, since `das verify` compares them.
+    """
+    if nearest.records is None or (nearest.records == 1 and not nearest.is_least):
+        return nearest.in_words
+    if nearest.records == 1:
+        meaning = "Values are published exactly, and the guarantee still applies to one record."
+    else:
+        meaning = (
+            "Because of the values that are published exactly, the guarantee does not apply to one "
+            "record alone. What remains is a weaker guarantee for k records together."
+        )
+    return f"{meaning} {nearest.in_words}"
 
 
 def limited_statements(

@@ -32,7 +32,11 @@ def is_survey_folder(out: Place) -> bool:
     Raises:
       OutputError: The folder holds no run.
     """
-    return "kind" in read_json(out / "run.json", "give the output.directory of a run")
+    remedy = (
+        "give the output.directory of a run; if its run.json is lost, restore it from a backup: "
+        "the account lets no grant be spent twice"
+    )
+    return "kind" in read_json(out / "run.json", remedy)
 
 
 def refuse_survey_folder(out: Place) -> None:

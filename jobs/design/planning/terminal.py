@@ -16,7 +16,7 @@ from jobs.design.planning.tables import plan_tables
 from jobs.pipeline.config.product import Resolved, key_beside, reservation_of
 from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.document import json_of
-from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
+from jobs.pipeline.neighborhoods import FROM_DATA, explained, geounits_from_data
 from jobs.pipeline.printable import counted, printable, result_console
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import account_table
@@ -88,7 +88,7 @@ def _statements(summary: PlanSummary) -> list[str]:
     if privacy.neighborhood.in_words:
         lines.append(privacy.neighborhood.in_words)
     if privacy.nearest is not None:
-        lines.append(privacy.nearest.in_words)
+        lines.append(explained(privacy.nearest))
     if summary.geounits_source == FROM_DATA:
         lines.append(f"exact: {geounits_from_data(summary.levels[-1])}")
     lines += [f"exact: {row.query} at {', '.join(row.geolevels)}" for row in summary.invariants]

@@ -193,7 +193,11 @@ def remembered(
       OutputError: The folder is not a run folder.
       ConfigError: The run file is missing.
     """
-    document = read_identity(out, "give the output.directory of a run")
+    remedy = (
+        "give the output.directory of a run; if its run.json is lost, restore it from a backup: "
+        "the account lets no grant be spent twice"
+    )
+    document = read_identity(out, remedy)
     document |= document.get(_SOLUTIONS, {}).get(solution, {})
     source = config or document.get("run_file")
     if source is None or not pathlib.Path(source).exists():

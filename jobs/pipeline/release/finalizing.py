@@ -142,9 +142,9 @@ def verify_contents(release: ReleaseLayout, manifest: Contents) -> int:
     for output in manifest.outputs:
         dataset = release.root / output.path
         if not (dataset / MANIFEST).exists() or dataset_digest(dataset) != output.sha256:
-            raise VerificationError(
-                str(dataset / MANIFEST), "is not the one the manifest of the release names"
-            )
+            path = dataset / MANIFEST
+            what = "is not the one the manifest of the release names"
+            raise VerificationError(str(path), what if path.exists() else "is missing")
     for file in manifest.files:
         path = release.root / file.path
         if not path.is_file():
