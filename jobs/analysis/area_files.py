@@ -202,23 +202,17 @@ def _code_column(rows: _Rows, known: _Leaves) -> int:
         return fits.index(max(fits))
     example = known.codes[0].decode() if len(known.codes) else ""
     # Without a known geocode the delimiter is not known either.
-    fields = [field for head in heads for text in head for field in re.split(r"[,\t|;]", text)]
-    filled = [field.strip(' "').zfill(len(example)) for field in fields if field]
-    want, last = f"geocodes such as {example}", ", ".join(c[-1].as_py() for c in rows.columns)
+    filled = [word.zfill(len(example)) for head in heads for word in re.findall(r"\w+", str(head))]
+    what, remedy = f"no row holds a geocode of the geolevel {known.level}", None
     if known.known(filled):
-        raise InputError(
-            rows.where(len(rows) - 1),
-            f"the geocodes of the geolevel {known.level} lost their leading zeros",
-            got=last,
-            want=want,
-            remedy="programs that read geocodes as numbers drop leading zeros: write them as text "
-            f"of {len(example)} characters",
-        )
+        what = f"the geocodes of the geolevel {known.level} lost their leading zeros"
+        remedy = "programs that read geocodes as numbers drop leading zeros: write them as text"
     raise InputError(
-        str(rows.path),
-        f"no row holds a geocode of the geolevel {known.level}",
-        got=f"row {rows.line(len(rows) - 1)}: {last}",
-        want=want,
+        rows.where(len(rows) - 1),
+        what,
+        got=", ".join(column[-1].as_py() for column in rows.columns),
+        want=f"geocodes such as {example}",
+        remedy=remedy,
     )
 
 

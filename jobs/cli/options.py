@@ -59,21 +59,15 @@ def read_local(value: str | Path) -> Path:
 
 
 def read_run_path(value: str | Path) -> Path:
-    """Parse the path of a run file.
-
-    Raises:
-      ConfigError: The path is a folder; of a run, the error names its run file.
-    """
+    """Parse the path of a run file; refuse a folder, and name the run file of a run folder."""
     from jobs.pipeline.storage.files import read_json
 
     path = read_local(value)
     if path.is_dir():
         folders = [one for one in (path, path.absolute().parent) if (one / "run.json").is_file()]
         source = read_json(folders[0] / "run.json", "").get("run_file") if folders else None
-        want = "a run file, which a release alone does not have"
-        raise ConfigError(
-            str(path), "is a folder", want=f"its run file {source}" if source else want
-        )
+        want = f"its run file {source}" if source else "a run file; a release alone has none"
+        raise ConfigError(str(path), "is a folder", want=want)
     return path
 
 

@@ -83,8 +83,7 @@ def verify(
         with Reporter(quiet=quiet).line("verify", str(resolved.release.root)) as tick:
             checked = verify_run(resolved, tick)
     if not quiet:
-        what = "all digests are right, and sums, exact values and budget hold; numbers checked:"
-        typer.echo(f"verified: {what}", err=True)
+        typer.echo("verified: digests, sums, exact values and budget are right", err=True)
     typer.echo(json.dumps(checked))
     if certificate is None:
         return

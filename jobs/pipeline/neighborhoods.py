@@ -124,20 +124,13 @@ def nearest_words(budget: Budget, distance: Distance, cost: Budget | None) -> st
 
 
 def explained(nearest: Nearest) -> str:
-    """Say what the nearest data sets mean for the guarantee, before the words of the manifest.
-
-    The words of a manifest stay as they are, since `das verify` compares them.
-    """
+    """Say what it means for the guarantee; words of manifests stay, since they are compared."""
     if nearest.records is None or (nearest.records == 1 and not nearest.is_least):
         return nearest.in_words
-    if nearest.records == 1:
-        meaning = "Values are published exactly, and the guarantee still applies to one record."
-    else:
-        meaning = (
-            "Because of the values that are published exactly, the guarantee does not apply to one "
-            "record alone. What remains is a weaker guarantee for k records together."
-        )
-    return f"{meaning} {nearest.in_words}"
+    meaning = "and the guarantee still applies to one record"
+    if nearest.records > 1:
+        meaning = "so only a weaker guarantee for k records together applies, none for one record"
+    return f"Values are published exactly, {meaning}. {nearest.in_words}"
 
 
 def limited_statements(

@@ -22,7 +22,6 @@ from jobs.pipeline.storage.layout import Roots
 from jobs.pipeline.storage.place import Place, StoredPlace, lies_in
 
 _MOST_PROBLEMS = 20  # named at once
-_MOST_HOMES = 2  # keys of more places, such as path, are not explained
 _TAGS = (
     "records",
     "block_table",
@@ -95,7 +94,7 @@ def _validated(path: Place, document: dict[Any, Any], model: type[ModelT]) -> Mo
             document if kind is None else current(kind, str(path), document)
         )
     except ValidationError as error:
-        raise _config_error(path, error, kind, document, model) from None
+        raise _config_error(path, error, model, document) from None
 
 
 def absolute(config: ModelT, folder: Place) -> ModelT:
@@ -283,14 +282,11 @@ def _keys(location: Sequence[int | str]) -> list[str]:
 
 
 def _config_error(
-    path: Place,
-    error: ValidationError,
-    renames: Kind | None,
-    document: Mapping[Any, Any],
-    model: type[BaseModel],
+    path: Place, error: ValidationError, model: type[BaseModel], document: Mapping[Any, Any]
 ) -> ConfigError:
     """Return one error with the first wrong keys in the words of the file, and their values."""
     problems = []
+    renames: Kind | None = getattr(model, "renames", None)
     is_older = renames is not None and is_former(renames, document)
     for item in error.errors()[:_MOST_PROBLEMS]:
         keys = _keys(item["loc"])
@@ -304,7 +300,7 @@ def _config_error(
         elif kind == "extra_forbidden":
             became = "" if renames is None or is_older else advice(renames, keys)
             homes = [] if became else sorted({*_homes(model, keys[-1])})
-            if 1 <= len(homes) <= _MOST_HOMES:
+            if 1 <= len(homes) <= 2:  # of more places, such as those of path, none is named
                 became = f" here; it belongs to {' or '.join(homes)}"
             problems.append(f"{key}: is not a known key{became}")
         elif kind == "value_error":

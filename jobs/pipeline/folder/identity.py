@@ -16,6 +16,7 @@ from jobs.pipeline.config.product import Resolved, account_of
 from jobs.pipeline.documents.summary import SUMMARY
 from jobs.pipeline.folder.roots import (
     CONFIDENTIAL,
+    NO_RUN,
     claim_root,
     make_folders,
     read_identity,
@@ -193,11 +194,7 @@ def remembered(
       OutputError: The folder is not a run folder.
       ConfigError: The run file is missing.
     """
-    remedy = (
-        "give the output.directory of a run; if its run.json is lost, restore it from a backup: "
-        "the account lets no grant be spent twice"
-    )
-    document = read_identity(out, remedy)
+    document = read_identity(out, NO_RUN)
     document |= document.get(_SOLUTIONS, {}).get(solution, {})
     source = config or document.get("run_file")
     if source is None or not pathlib.Path(source).exists():

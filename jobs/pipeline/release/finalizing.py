@@ -232,14 +232,11 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
         is_same = math.isclose(stated, again, rel_tol=_SAME)
     else:
         is_same = type(stated) is type(again) and stated == again
-    return None if is_same else (".".join(key), _shown(stated), _shown(again))
-
-
-def _shown(value: object) -> str:
-    """Return a JSON value for an error, without the contents of objects and lists."""
-    if value is None:
-        return "nothing"
-    return f"{len(value)} entries" if isinstance(value, Mapping | list) else str(value)
+    shown = (
+        f"{len(one)} entries" if isinstance(one, Mapping | list) else str(one)
+        for one in (stated, again)
+    )
+    return None if is_same else (".".join(key), *shown)
 
 
 # --- contents of a release -----------------------------------------------------------------------

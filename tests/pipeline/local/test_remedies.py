@@ -1244,8 +1244,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
     ("jobs/pipeline/folder/progress.py", "`das run` with the run folder makes it again"):
         counts_below_lost_counts,
-    ("jobs/pipeline/folder/identity.py", "give the output.directory of a run; if its run.json is lost, restore it "
-     "from a backup: the account lets no grant be spent twice"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
     ("jobs/design/demo.py", "remove it, or continue with `das run {}` in that folder"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
     ("jobs/design/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
@@ -1292,7 +1290,7 @@ ENTRIES: dict[Key, Entry] = {
         areas_with_an_open_quotation_mark,
     ("jobs/analysis/area_files.py", "correct the row, or remove it"): areas_of_unknown_blocks,
     ("jobs/analysis/area_files.py", "programs that read geocodes as numbers drop leading zeros: write them "
-     "as text of {} characters"): areas_without_leading_zeros,
+     "as text"): areas_without_leading_zeros,
     ("jobs/pipeline/storage/account.py", "go on in that folder; or grant a new budget for the same people by "
      "another privacy.budget_id, and its cost is added to what they have lost"): a_grant_that_is_spent,
     ("jobs/pipeline/storage/account.py", "make it writable for those who measure, or name another file under "
@@ -1381,7 +1379,8 @@ ENTRIES: dict[Key, Entry] = {
         f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
     ("jobs/pipeline/folder/roots.py", "choose another {}"): TriedIn(
         f"{_ROOTS}::test_a_folder_with_other_files_is_no_confidential_root"),
-    ("jobs/pipeline/folder/roots.py", "give the output.directory of a run"): DAMAGED,
+    ("jobs/pipeline/folder/roots.py", "give the output.directory of a run; if its run.json is lost, restore it "
+     "from a backup: the account lets no grant be spent twice"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/roots.py", "remove the folder"): DAMAGED,
     ("jobs/pipeline/storage/journal.py", "restore both from one copy"): TriedIn(
         "tests/unit/jobs/pipeline/storage/test_journal.py::test_a_copy_that_goes_on_differently_is_refused"),
@@ -1439,8 +1438,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/survey/confidential/read.py", "with bounded neighbors the number is public: correct it; or use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
     ("jobs/survey/documents.py", "run `das run` first; if the release was finalized, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
-    ("jobs/survey/folder.py", "give the output.directory of a run; if its run.json is lost, restore it "
-     "from a backup: the account lets no grant be spent twice"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/run.py", "use `das run RUN --only measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
     ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.budget_id and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
     ("jobs/survey/folder.py", "undo the change, or make a further solution with --only solve --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),
