@@ -162,7 +162,7 @@ def _notes(field: str, named: Sequence[str | None], numbers: Mapping[str, object
         (again, f"values of {field} in several features"),
     )
     return [
-        f"{counted(len(names), what)}, such as {_examples(names)}" for names, what in lines if names
+        f"{counted(len(some), what)}, such as {_examples(some)}" for some, what in lines if some
     ]
 
 

@@ -70,9 +70,9 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
         named = {"dataset": str(names_below(path.parent, out)), "files": len(dataset.parts)}
         datasets.append({**named, "rows": dataset.rows, "bytes": dataset.bytes})
     choices = {"solution": solution, "solutions": ", ".join(solutions_of(out))}
-    choices = {key: value for key, value in choices.items() if value}
-    known = {"finalized": (root / "manifest.json").exists(), **choices}
-    return {**owner, **known, "datasets": datasets}
+    known = {key: value for key, value in choices.items() if value}
+    is_final = (root / "manifest.json").exists()
+    return {**owner, "finalized": is_final, **known, "datasets": datasets}
 
 
 def inspect_geounit(

@@ -58,7 +58,7 @@ def read_local(value: str | Path) -> Path:
     return path
 
 
-def read_run_path(value: str | Path) -> Path:
+def read_run(value: str | Path) -> Path:
     """Parse the path of a run file; refuse a folder, and name the run file of a run folder."""
     from jobs.pipeline.storage.files import read_json
 
@@ -104,9 +104,7 @@ def read_queries(value: str) -> tuple[str, ...]:
     return tuple(split_queries(value))
 
 
-ConfigArgument = Annotated[
-    Path, typer.Argument(help="Run file.", parser=read_run_path, metavar="RUN")
-]
+ConfigArgument = Annotated[Path, typer.Argument(help="Run file.", parser=read_run, metavar="RUN")]
 FolderArgument = Annotated[
     AnyPlace, typer.Argument(help="Folder of a run or of a release.", parser=read_address)
 ]

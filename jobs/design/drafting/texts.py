@@ -215,10 +215,7 @@ def _source(run: RunText, file: Geocoded, indent: int, guessed: bool = False) ->
         lines.append(f"delimiter: {quoted(str(file.look.delimiter))}")
     lines = [" " * indent + line for line in lines]
     if guessed:
-        lines[1:1] = _check(
-            f"the column of geocodes, {_columns(file.geocode)}, was guessed from names and lengths",
-            indent,
-        )
+        lines[1:1] = _check(f"the column of geocodes was guessed: {_columns(file.geocode)}", indent)
     if file.lost(run.digits):
         why = "geocodes are numbers that lost their leading zeros, as in spreadsheets"
         lines += [*_check(f"{why}; restored here", indent), f"{' ' * indent}leading_zeros: lost"]

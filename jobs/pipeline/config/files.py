@@ -315,16 +315,14 @@ def _config_error(
 
 def _homes(kind: Any, key: str, above: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401
     """List the places of a key in a model or another type; NAME stands for any name or position."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        for name, field in model_fields(kind).items():
-            if name == key:
-                yield ".".join((*above, name))
-            if name not in above:
-                yield from _homes(field.annotation, key, (*above, name))
-        return
-    is_many = get_origin(kind) in (dict, list, tuple)
+    fields = model_fields(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
+    if key in fields:
+        yield ".".join((*above, key))
+    for name in fields.keys() - {*above}:
+        yield from _homes(fields[name].annotation, key, (*above, name))
+    inner = (*above, "NAME") if get_origin(kind) in (dict, list, tuple) else above
     for part in get_args(kind):
-        yield from _homes(part, key, (*above, "NAME") if is_many else above)
+        yield from _homes(part, key, inner)
 
 
 # --- the ready files of conf: schemas, allocations, runs and clusters ----------------------------

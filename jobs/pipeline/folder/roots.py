@@ -29,10 +29,7 @@ OWNER = "OWNER.json"
 CONFIDENTIAL = "confidential"
 """Key of run.json with the confidential root, if it is separate from the run folder."""
 
-NO_RUN = (
-    "give the output.directory of a run; if its run.json is lost, restore it from a backup: the "
-    "account lets no grant be spent twice"
-)
+NO_RUN = "give the output.directory of a run, or restore its run.json: no grant is spent twice"
 _TEXTS = ("run", "configuration_digest", "run_file", "account", CONFIDENTIAL)
 _KEYS = {"run.json": "output.directory", OWNER: "output.confidential"}
 _SAFE = "keep runs in a store that creates a file only if it is absent: docs/storage.md names some"

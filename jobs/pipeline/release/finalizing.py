@@ -232,11 +232,8 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
         is_same = math.isclose(stated, again, rel_tol=_SAME)
     else:
         is_same = type(stated) is type(again) and stated == again
-    shown = (
-        f"{len(one)} entries" if isinstance(one, Mapping | list) else str(one)
-        for one in (stated, again)
-    )
-    return None if is_same else (".".join(key), *shown)
+    both = [f"{len(x)} parts" if isinstance(x, Mapping | list) else str(x) for x in (stated, again)]
+    return None if is_same else (".".join(key), *both)
 
 
 # --- contents of a release -----------------------------------------------------------------------

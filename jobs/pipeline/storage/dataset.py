@@ -65,8 +65,7 @@ ROW_GROUP_BYTES = 4 << 20
 LAST = "\x7f"  # greater than every geocode
 
 _AGAIN = (
-    "`das run OUT` makes again what can be made again; with the release alone, ask its publisher "
-    "for a complete copy"
+    "`das run OUT` makes it again if possible; if you have no OUT, ask the publisher for a copy"
 )
 
 

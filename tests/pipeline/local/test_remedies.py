@@ -1239,8 +1239,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/models/products.py", "use the run file from which the release was made"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
     ("jobs/pipeline/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
     ("jobs/pipeline/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
-    ("jobs/pipeline/storage/dataset.py", "`das run OUT` makes again what can be made again; with the release alone, ask its publisher "
-     "for a complete copy"): damage_is_made_again,
+    ("jobs/pipeline/storage/dataset.py", "`das run OUT` makes it again if possible; if you have no OUT, ask the publisher for a copy"): damage_is_made_again,
     ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
     ("jobs/pipeline/folder/progress.py", "`das run` with the run folder makes it again"):
         counts_below_lost_counts,
@@ -1379,8 +1378,7 @@ ENTRIES: dict[Key, Entry] = {
         f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
     ("jobs/pipeline/folder/roots.py", "choose another {}"): TriedIn(
         f"{_ROOTS}::test_a_folder_with_other_files_is_no_confidential_root"),
-    ("jobs/pipeline/folder/roots.py", "give the output.directory of a run; if its run.json is lost, restore it "
-     "from a backup: the account lets no grant be spent twice"): no_folder_of_a_run_to_resume,
+    ("jobs/pipeline/folder/roots.py", "give the output.directory of a run, or restore its run.json: no grant is spent twice"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/roots.py", "remove the folder"): DAMAGED,
     ("jobs/pipeline/storage/journal.py", "restore both from one copy"): TriedIn(
         "tests/unit/jobs/pipeline/storage/test_journal.py::test_a_copy_that_goes_on_differently_is_refused"),
