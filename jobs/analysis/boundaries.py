@@ -161,9 +161,7 @@ def _notes(field: str, named: Sequence[str | None], numbers: Mapping[str, object
         (missing, f"areas without a feature of the same {field}"),
         (again, f"values of {field} in several features"),
     )
-    return [
-        f"{counted(len(some), what)}, such as {_examples(some)}" for some, what in lines if some
-    ]
+    return [f"{counted(len(ids), what)}, such as {_examples(ids)}" for ids, what in lines if ids]
 
 
 def _examples(names: Sequence[str]) -> str:
