@@ -23,6 +23,7 @@ import pyarrow.csv as pv
 from das.arrays import Geocodes, IntArray
 from das.errors import InputError
 from jobs.pipeline.input.lines import split_fields
+from jobs.pipeline.printable import counted
 from jobs.pipeline.storage.place import Place
 
 _DELIMITERS = (",", "\t", "|", ";")
@@ -204,14 +205,18 @@ def _code_column(rows: _Rows, known: _Leaves) -> int:
     if max(fits):
         return fits.index(max(fits))
     example = known.codes[0].decode() if len(known.codes) else ""
-    filled = [field.zfill(len(example)) for head in heads for field in head if field.isalnum()]
-    remedy = "programs that read geocodes as numbers drop leading zeros: write them as text"
+    # Without a known geocode the delimiter is not known either.
+    filled = [word.zfill(len(example)) for head in heads for word in re.findall(r"\w+", str(head))]
+    what, remedy = f"no row holds a geocode of the geolevel {known.level}", None
+    if known.known(filled):
+        what = f"the geocodes of the geolevel {known.level} lost their leading zeros"
+        remedy = "programs that read geocodes as numbers drop leading zeros: write them as text"
     raise InputError(
         rows.where(len(rows) - 1),
-        f"holds no geocode of the geolevel {known.level}, as no other row does",
+        what,
         got=", ".join(column[-1].as_py() for column in rows.columns),
         want=f"geocodes such as {example}",
-        remedy=remedy if known.known(filled) else None,
+        remedy=remedy,
     )
 
 
@@ -294,11 +299,11 @@ def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves)
     for before, row in _first_again(again, order):
         lines = f"rows {rows.line(before)} and {rows.line(row)}"
         what = f"{known.level}s twice in one area, counted once"
-        notes.append(f"{int(again.sum())} {what}, the first is {code(row)} in {lines}")
+        notes.append(f"{counted(int(again.sum()), what)}, the first is {code(row)} in {lines}")
     for pair in _first_again(shared, by_leaf):
         both = ", and ".join(f"{names[area[row]]}, row {rows.line(row)}" for row in pair)
-        what = f"{known.level}s in more than one area"
-        notes.append(f"{int(shared.sum())} {what}, the first is {code(pair[1])} in {both}")
+        what = f"{known.level}s in more than one area, counted in each"
+        notes.append(f"{counted(int(shared.sum()), what)}, the first is {code(pair[1])} in {both}")
     return AreaFile(areas, notes)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from das.errors import ConfigError, InputError
 from jobs.analysis.results import check_place, shared_mode
+from jobs.pipeline.printable import counted
 from jobs.pipeline.storage.files import replace_file
 
 if TYPE_CHECKING:
@@ -156,11 +157,11 @@ def _notes(field: str, named: Sequence[str | None], numbers: Mapping[str, object
     missing = [name for name in numbers if name not in set(named)]
     again = [name for name in dict.fromkeys(named) if name is not None and named.count(name) > 1]
     lines = (
-        (absent, f"values of {field} have no numbers"),
-        (missing, f"areas have no feature with their {field}"),
-        (again, f"values of {field} occur in several features"),
+        (absent, f"values of {field} without numbers"),
+        (missing, f"areas without a feature of the same {field}"),
+        (again, f"values of {field} in several features"),
     )
-    return [f"{len(names)} {what}, such as {_examples(names)}" for names, what in lines if names]
+    return [f"{counted(len(ids), what)}, such as {_examples(ids)}" for ids, what in lines if ids]
 
 
 def _examples(names: Sequence[str]) -> str:

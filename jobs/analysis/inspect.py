@@ -74,9 +74,10 @@ def inspect_run(out: Place, solution: str | None = None) -> dict[str, Any]:
         dataset = Dataset.open(path.parent)
         named = {"dataset": str(names_below(path.parent, out)), "files": len(dataset.parts)}
         datasets.append({**named, "rows": dataset.rows, "bytes": dataset.bytes})
-    known = {"finalized": (root / "manifest.json").exists(), "solution": solution}
-    solutions = ", ".join(solutions_of(out))
-    return {**owner, **known, "solutions": solutions, "datasets": datasets}
+    choices = {"solution": solution, "solutions": ", ".join(solutions_of(out))}
+    known = {key: value for key, value in choices.items() if value}
+    is_final = (root / "manifest.json").exists()
+    return {**owner, "finalized": is_final, **known, "datasets": datasets}
 
 
 def inspect_geounit(

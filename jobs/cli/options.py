@@ -58,6 +58,19 @@ def read_local(value: str | Path) -> Path:
     return path
 
 
+def read_run(value: str | Path) -> Path:
+    """Parse the path of a run file; refuse a folder, and name the run file of a run folder."""
+    from jobs.pipeline.storage.files import read_json
+
+    path = read_local(value)
+    if path.is_dir():
+        folders = [one for one in (path, path.absolute().parent) if (one / "run.json").is_file()]
+        source = read_json(folders[0] / "run.json", "").get("run_file") if folders else None
+        want = f"its run file {source}" if source else "a run file; a release alone has none"
+        raise ConfigError(str(path), "is a folder", want=want)
+    return path
+
+
 def read_master(value: str) -> str:
     """Parse a Spark master of the command line.
 
@@ -91,7 +104,7 @@ def read_queries(value: str) -> tuple[str, ...]:
     return tuple(split_queries(value))
 
 
-ConfigArgument = Annotated[Path, typer.Argument(help="Run file.", parser=read_local, metavar="RUN")]
+ConfigArgument = Annotated[Path, typer.Argument(help="Run file.", parser=read_run, metavar="RUN")]
 FolderArgument = Annotated[
     AnyPlace, typer.Argument(help="Folder of a run or of a release.", parser=read_address)
 ]

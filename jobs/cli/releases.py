@@ -82,6 +82,8 @@ def verify(
         manifest = certified.manifest
         with Reporter(quiet=quiet).line("verify", str(resolved.release.root)) as tick:
             checked = verify_run(resolved, tick)
+    if not quiet:
+        typer.echo("verified: digests, sums, exact values and budget are right", err=True)
     typer.echo(json.dumps(checked))
     if certificate is None:
         return

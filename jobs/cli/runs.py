@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from das.errors import ConfigError
 from jobs.cli.finished import is_survey_file
 from jobs.cli.options import (
     AnyPlace,
@@ -146,6 +147,8 @@ def run(
         )
         _resume(path, options, folder)
         return
+    if not path.exists():
+        raise ConfigError(str(path), "does not exist", want="a run file, or the folder of a run")
     refuse_options("goes with the folder of a run, but the argument is a file", **vars(folder))
     if only != "solve":
         refuse_options("goes with --only solve, or the folder of a run", solution=options.solution)

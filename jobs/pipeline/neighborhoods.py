@@ -123,6 +123,16 @@ def nearest_words(budget: Budget, distance: Distance, cost: Budget | None) -> st
     )
 
 
+def explained(nearest: Nearest) -> str:
+    """Say what it means for the guarantee; words of manifests stay, since they are compared."""
+    if nearest.records is None or (nearest.records == 1 and not nearest.is_least):
+        return nearest.in_words
+    meaning = "and the guarantee still applies to one record"
+    if nearest.records > 1:
+        meaning = "so only a weaker guarantee for k records together applies, none for one record"
+    return f"Values are published exactly, {meaning}. {nearest.in_words}"
+
+
 def limited_statements(
     stated: Sequence[Stated], plan: Plan, geounits_source: str
 ) -> tuple[Statement, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TypeVar, cast
 
@@ -29,6 +30,16 @@ def printable(value: T) -> T:
         items = (printable(item) for item in value)
         escaped = [*items] if isinstance(value, list) else tuple(items)
     return cast("T", escaped)
+
+
+def counted(number: int, nouns: str) -> str:
+    """Return a number with its noun, which is given in the plural, in "s".
+
+    >>> counted(2000, "blocks twice"), counted(1, "blocks twice"), counted(1, "families")
+    ('2,000 blocks twice', '1 block twice', '1 family')
+    """
+    one = re.sub(r"(ie)?s\b", lambda ending: "y" if ending[1] else "", nouns, count=1)
+    return f"{number:,} {one if number == 1 else nouns}"
 
 
 def result_console() -> Console:

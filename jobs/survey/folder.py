@@ -13,7 +13,7 @@ from jobs.pipeline.folder.identity import (
     remembered,
     remembered_run,
 )
-from jobs.pipeline.folder.roots import remembered_root
+from jobs.pipeline.folder.roots import NO_RUN, remembered_root
 from jobs.pipeline.folder.solutions import differences
 from jobs.pipeline.folder.spending import Part, Spending
 from jobs.pipeline.storage.dataset import Dataset, find_damage, is_published
@@ -32,7 +32,7 @@ def is_survey_folder(out: Place) -> bool:
     Raises:
       OutputError: The folder holds no run.
     """
-    return "kind" in read_json(out / "run.json", "give the output.directory of a run")
+    return "kind" in read_json(out / "run.json", NO_RUN)
 
 
 def refuse_survey_folder(out: Place) -> None:

@@ -188,9 +188,9 @@ def _geography(run: RunText) -> list[str]:
     if run.listed is None:
         leaf = run.levels[-1].name
         lines += _check(
-            f"there is no list of geounits, so the list of {leaf}s comes from the data and is "
-            "published exactly, which reveals that all others are empty. Give a public list of "
-            "all of them, empty ones included, made without the data:",
+            f"there is no list of geounits, so the geocodes of the level {leaf} come from the data "
+            "and are published exactly, which reveals that all others are empty. Under geounits, "
+            "give a public list of all of them, empty ones included, made without the data",
             2,
         )
         lines.append(f"  # geounits: {{path: geounits.csv, geocode: {_columns(run.data.geocode)}}}")
@@ -215,7 +215,7 @@ def _source(run: RunText, file: Geocoded, indent: int, guessed: bool = False) ->
         lines.append(f"delimiter: {quoted(str(file.look.delimiter))}")
     lines = [" " * indent + line for line in lines]
     if guessed:
-        lines[1:1] = _check("the column of geocodes was guessed from names and lengths", indent)
+        lines[1:1] = _check(f"the column of geocodes was guessed: {_columns(file.geocode)}", indent)
     if file.lost(run.digits):
         why = "geocodes are numbers that lost their leading zeros, as in spreadsheets"
         lines += [*_check(f"{why}; restored here", indent), f"{' ' * indent}leading_zeros: lost"]

@@ -18,7 +18,7 @@ from jobs.design.planning.tables import (
     predicted_table,
     spending_of,
 )
-from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
+from jobs.pipeline.neighborhoods import FROM_DATA, explained, geounits_from_data
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import (
     attacks_table,
@@ -72,7 +72,7 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
         sections.append(Section("covariances", "Covariances", _LINEAR, [table]))
     lead = f"Privacy loss of a change of one record. {privacy.neighborhood.in_words}".strip()
     if privacy.nearest is not None:
-        lead += f" {privacy.nearest.in_words}"
+        lead += f" {explained(privacy.nearest)}"
     if summary.geounits_source == FROM_DATA:
         lead += f" Exact: {geounits_from_data(levels[-1])}."
     blocks = [statements_table(summary.statements, privacy.definition)]

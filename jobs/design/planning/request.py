@@ -52,7 +52,7 @@ def explain(
     pair = None if request.covariance is None else parse_pair(plan.schema, request.covariance)
     with reporter.line("plan", "geounits"):
         lattice = geounits()
-    with reporter.line("plan", "errors"):
+    with reporter.line("plan", "predicted errors"):
         classes = subtree_classes(lattice)
         summaries = {}
         for name, product in resolved.products.items():

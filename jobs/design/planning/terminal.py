@@ -16,8 +16,8 @@ from jobs.design.planning.tables import plan_tables
 from jobs.pipeline.config.product import Resolved, key_beside, reservation_of
 from jobs.pipeline.documents.account import Account, account_of_grants
 from jobs.pipeline.documents.document import json_of
-from jobs.pipeline.neighborhoods import FROM_DATA, geounits_from_data
-from jobs.pipeline.printable import printable, result_console
+from jobs.pipeline.neighborhoods import FROM_DATA, explained, geounits_from_data
+from jobs.pipeline.printable import counted, printable, result_console
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import account_table
 from jobs.pipeline.report.console import terminal_table
@@ -88,7 +88,7 @@ def _statements(summary: PlanSummary) -> list[str]:
     if privacy.neighborhood.in_words:
         lines.append(privacy.neighborhood.in_words)
     if privacy.nearest is not None:
-        lines.append(privacy.nearest.in_words)
+        lines.append(explained(privacy.nearest))
     if summary.geounits_source == FROM_DATA:
         lines.append(f"exact: {geounits_from_data(summary.levels[-1])}")
     lines += [f"exact: {row.query} at {', '.join(row.geolevels)}" for row in summary.invariants]
@@ -131,14 +131,17 @@ def print_account(
         typer.echo(json.dumps(document, indent=1))
         return
     console = result_console()
-    console.print(printable(f"{path}: {len(account.grants)} grants"))
+    if not (account.grants or failed):
+        console.print(printable(f"{path}: no budget was granted yet"))
+        return
+    console.print(printable(f"{path}: {counted(len(account.grants), 'grants')}"))
     console.print(terminal_table(account_table(account)))
     if failed:
         titles = {"Product": "product", "Where": "geounit", "When": "at", "Folder": "folder"}
         columns = [names(title, map(attrgetter(key), failed)) for title, key in titles.items()]
         note = (
-            f"{len(failed)} checks of the data failed. Each revealed exactly, at no budget, that a "
-            "row of the data is invalid or that a geounit violates an invariant."
+            f"{counted(len(failed), 'checks')} of the data failed. Each revealed exactly, at no "
+            "budget, that a row of the data is invalid or that a geounit violates an invariant."
         )
         table = Table.of("failed-checks", "Checks of the data that failed", columns, note)
         console.print(terminal_table(table))

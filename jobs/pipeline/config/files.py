@@ -8,13 +8,13 @@ from fractions import Fraction
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
 from das.errors import ConfigError
 from jobs.pipeline.config.local_path import is_endless, local_path
-from jobs.pipeline.config.models.run import RunConfig
+from jobs.pipeline.config.models.run import RunConfig, model_fields
 from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.upgrade import Kind, advice, as_stated, current, is_former
 from jobs.pipeline.config.yaml_file import read_map
@@ -52,6 +52,9 @@ def read_run_file(path: Place) -> RunConfig:
             want="validate, run, means, tables, synthesize, evaluate, verify, certificate or "
             "account",
         )
+    for key, what in {"attributes": "a schema", "levels": "an allocation"}.items():
+        if key in document and not {"products", "geography"} & document.keys():
+            raise ConfigError(str(path), f"is {what}", want="the run file that names it")
     if document.get("format", 1) == 1 and {"schema", "data"} & document.keys():
         raise ConfigError(
             str(path),
@@ -91,7 +94,7 @@ def _validated(path: Place, document: dict[Any, Any], model: type[ModelT]) -> Mo
             document if kind is None else current(kind, str(path), document)
         )
     except ValidationError as error:
-        raise _config_error(path, error, kind, document) from None
+        raise _config_error(path, error, model, document) from None
 
 
 def absolute(config: ModelT, folder: Place) -> ModelT:
@@ -282,17 +285,18 @@ def _keys(location: Sequence[int | str]) -> list[str]:
 
 
 def _config_error(
-    path: Place, error: ValidationError, renames: Kind | None, document: Mapping[Any, Any]
+    path: Place, error: ValidationError, model: type[BaseModel], document: Mapping[Any, Any]
 ) -> ConfigError:
     """Return an error that quotes the first wrong keys of a file, and their values.
 
     Args:
       path: The file.
       error: Errors of validation.
-      renames: Kind of a file whose keys were renamed; None if the file has only current keys.
+      model: Model of the file.
       document: Content of the file.
     """
     problems = []
+    renames: Kind | None = getattr(model, "renames", None)
     is_older = renames is not None and is_former(renames, document)
     for item in error.errors()[:_MOST_PROBLEMS]:
         keys = _keys(item["loc"])
@@ -305,6 +309,9 @@ def _config_error(
             problems.append(f"{key}: is required")
         elif kind == "extra_forbidden":
             became = "" if renames is None or is_older else advice(renames, keys)
+            homes = [] if became else sorted({*_homes(model, keys[-1])})
+            if 1 <= len(homes) <= 2:  # of more places, such as those of path, none is named
+                became = f" here; it belongs to {' or '.join(homes)}"
             problems.append(f"{key}: is not a known key{became}")
         elif kind == "value_error":
             problems.append(f"{key or 'file'}: {item['msg'].removeprefix('Value error, ')}")
@@ -314,6 +321,18 @@ def _config_error(
     return ConfigError(
         str(path), " | ".join([*problems, *([f"and {more} more"] if more > 0 else [])])
     )
+
+
+def _homes(kind: Any, key: str, above: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401
+    """List the places of a key in a model or another type; NAME stands for any name or position."""
+    fields = model_fields(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
+    if key in fields:
+        yield ".".join((*above, key))
+    for name in fields.keys() - {*above}:
+        yield from _homes(fields[name].annotation, key, (*above, name))
+    inner = (*above, "NAME") if get_origin(kind) in (dict, list, tuple) else above
+    for part in get_args(kind):
+        yield from _homes(part, key, inner)
 
 
 # --- the ready files of conf: schemas, allocations, runs and clusters ----------------------------

@@ -661,7 +661,7 @@ class Manifest(ReleaseManifest):
 
 _NOT_FINALIZED = (
     "use `das run RUN --only solve` first; if it was finalized, restore it from a copy of the "
-    "release"
+    "release, or ask its publisher for a complete one"
 )
 
 

@@ -16,6 +16,7 @@ from jobs.pipeline.config.product import Resolved, account_of
 from jobs.pipeline.documents.summary import SUMMARY
 from jobs.pipeline.folder.roots import (
     CONFIDENTIAL,
+    NO_RUN,
     claim_root,
     make_folders,
     read_identity,
@@ -195,7 +196,7 @@ def remembered(
       OutputError: The folder is not a run folder.
       ConfigError: The run file is missing.
     """
-    document = read_identity(out, "give the output.directory of a run")
+    document = read_identity(out, NO_RUN)
     document |= document.get(_SOLUTIONS, {}).get(solution, {})
     source = config or document.get("run_file")
     if source is None or not pathlib.Path(source).exists():
@@ -261,11 +262,12 @@ def refuse_other_account(out: Place, account: Place) -> None:
         return
     runs = [grant.run for grant in read_account(account)]
     if is_renamed(out, account) or document["run"] not in runs:
+        moved = "" if is_there(account) else f", or move it to {account}"
         raise LedgerError(
             str(account),
             "is not the account in which the grants of this folder were claimed",
             want=before,
-            remedy="name that one under privacy.account, or move it to the new place",
+            remedy=f"name that one under privacy.account{moved}",
         )
 
 

@@ -29,6 +29,7 @@ OWNER = "OWNER.json"
 CONFIDENTIAL = "confidential"
 """Key of run.json with the confidential root, if it is separate from the run folder."""
 
+NO_RUN = "give the output.directory of a run, or restore its run.json: no grant is spent twice"
 _TEXTS = ("run", "configuration_digest", "run_file", "account", CONFIDENTIAL)
 _KEYS = {"run.json": "output.directory", OWNER: "output.confidential"}
 _SAFE = "keep runs in a store that creates a file only if it is absent: docs/storage.md names some"
@@ -159,7 +160,7 @@ def remembered_roots(out: Place) -> Roots:
       OutputError: run.json is damaged.
     """
     path = out / "run.json"
-    document = read_json(path, "give the output.directory of a run") if path.exists() else {}
+    document = read_json(path, NO_RUN) if path.exists() else {}
     return Roots.of(out, remembered_root(document))
 
 

@@ -142,9 +142,9 @@ def verify_contents(release: ReleaseLayout, manifest: Contents) -> int:
     for output in manifest.outputs:
         dataset = release.root / output.path
         if not (dataset / MANIFEST).exists() or dataset_digest(dataset) != output.sha256:
-            raise VerificationError(
-                str(dataset / MANIFEST), "is not the one the manifest of the release names"
-            )
+            path = dataset / MANIFEST
+            what = "is not the one the manifest of the release names"
+            raise VerificationError(str(path), what if path.exists() else "is missing")
     for file in manifest.files:
         path = release.root / file.path
         if not path.is_file():
@@ -232,7 +232,8 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
         is_same = math.isclose(stated, again, rel_tol=_SAME)
     else:
         is_same = type(stated) is type(again) and stated == again
-    return None if is_same else (".".join(key), str(stated), str(again))
+    both = [f"{len(x)} parts" if isinstance(x, Mapping | list) else str(x) for x in (stated, again)]
+    return None if is_same else (".".join(key), *both)
 
 
 # --- contents of a release -----------------------------------------------------------------------

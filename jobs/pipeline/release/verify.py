@@ -130,6 +130,9 @@ def _verify_manifest(
                 raise VerificationError(str(answers.path), "has other noise than the ledger says")
     solution = solution_of(resolved, release)
     recorded = {entry.digest: entry.settings for entry in solution.history}
+    account = product.release.account
+    if stated.account is not None and not account.exists():
+        raise OutputError(str(account), "is missing", want="the file that the manifest names")
     settings = stated.solution.settings  # older versions recorded no history
     if recorded:
         if stated.solution.digest not in recorded:

@@ -186,7 +186,7 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
         shown = sentence.format(words(statement.name))
         changes.append(Cell(shown, shown, plain=sentence.format(statement.name)))
     columns = [Column("The two data sets differ in", False, cells=changes)]
-    note = "A change that few measured queries see costs less than a change of the whole record."
+    note = "A change that affects few measured queries costs less than one of the whole record."
     if not definition.is_pure:
         best = (one.epsilon for one in statements)
         textbook = (one.epsilon_simple for one in statements)
@@ -194,7 +194,7 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
             numbers(text.EPSILON, best, text.upward, "best formula"),
             numbers(text.EPSILON, textbook, text.upward, "textbook formula"),
         ]
-        note += " Both formulas hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up."
+        note += " Both epsilons hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up."
     totals = (one.total for one in statements)
     columns.append(fractions(text.unit(definition), totals, "exact", numeric=True))
     if any(one.in_words for one in statements):

@@ -15,7 +15,8 @@ from das.privacy.semantics import Change
 from das.rational import stated_fraction
 from jobs.pipeline.documents.account import Guarantee, covering
 from jobs.pipeline.documents.manifest import Manifest, ReleaseManifest, Statement
-from jobs.pipeline.neighborhoods import FROM_DATA
+from jobs.pipeline.neighborhoods import FROM_DATA, explained
+from jobs.pipeline.printable import counted
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import (
     CHANGES,
@@ -87,7 +88,7 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
         f"The list of geounits {source}",
         person_remark(manifest),
         "" if protects_none else privacy.neighborhood.in_words,
-        "" if privacy.nearest is None else privacy.nearest.in_words,
+        "" if privacy.nearest is None else explained(privacy.nearest),
     ]
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     context = {
@@ -281,7 +282,7 @@ def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, 
     software = manifest.software
     ledger = next((file.sha256 for file in manifest.files if file.path == "ledger.jsonl"), None)
     checked = ", ".join(
-        f"{count:,} {words(kind)}"
+        counted(count, words(kind))
         for kind, count in verified.checked.items()
         if isinstance(count, int) and count
     )

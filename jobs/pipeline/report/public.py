@@ -8,7 +8,7 @@ from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from jobs.pipeline.documents.intervals import Intervals
 from jobs.pipeline.documents.manifest import Manifest
-from jobs.pipeline.neighborhoods import FROM_DATA
+from jobs.pipeline.neighborhoods import FROM_DATA, explained
 from jobs.pipeline.report.accuracy import Accuracy, accuracy_section, intervals_section
 from jobs.pipeline.report.budget import (
     Spending,
@@ -94,7 +94,7 @@ def privacy_section(manifest: Manifest) -> Section:
         "limits": [f"{words(limit.kind)} {words(limit.name)}" for limit in manifest.limits],
         "neighborhood": privacy.neighborhood.in_words,
         "epsilon_by_noise": privacy.epsilon_by_noise,
-        "nearest": privacy.nearest and privacy.nearest.in_words,
+        "nearest": privacy.nearest and explained(privacy.nearest),
         "is_void": privacy.neighborhood.comparable is Comparable.NONE,
         "protected": _statements(manifest, {Comparable.ALL, Comparable.SOME}),
         "unprotected": _statements(manifest, {Comparable.NONE}),

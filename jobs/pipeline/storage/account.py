@@ -132,15 +132,17 @@ def default_account(*inputs: Place) -> Place:
     if len(accounts) == 1 and accounts == around and all(paths == accounts for paths in near):
         return next(iter(accounts))
     what = "more than one account may be that of these people"
+    want = "the account that all runs on them share"
     if not accounts:
         what = "the inputs of the products lie in several folders, and share no account"
     elif len(accounts) == 1:
-        what = "an account near one input may be of these people, and is not near every input"
+        what = "the account near the data is not that of every input, but may be of the same people"
+        want = f"this account if they are the same, else a new one such as {_beside(inputs[-1])}"
     raise ConfigError(
         "privacy.account",
         f"is needed: {what}",
         got=[str(path) for path in accounts or inputs],
-        want="the account that all runs on them share",
+        want=want,
     )
 
 
@@ -179,6 +181,7 @@ def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
     near = dict.fromkeys([*_around(data), *_within(data)])
     with contextlib.suppress(ConfigError):  # a folder that cannot be listed; the account was named
         near |= dict.fromkeys(_accounts_in(data.parent))
+    moved = "" if is_there(path) else f", or move it to {path}"
     for other in near:
         if other == path or (is_there(path) and is_same(path, other)):
             continue
@@ -188,7 +191,7 @@ def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
                     str(path),
                     "is a second account: another one holds grants for the same data",
                     got=f"{other}: grant {spent.grant!r} of {spent.product!r}",
-                    remedy="name that account under privacy.account, or move it to the new place",
+                    remedy=f"name that account under privacy.account{moved}",
                 )
 
 

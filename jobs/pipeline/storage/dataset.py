@@ -64,7 +64,9 @@ _REPLACEABLE_TEXT = f'"{_REPLACEABLE}": true'.encode()  # as json_text writes it
 ROW_GROUP_BYTES = 4 << 20
 LAST = "\x7f"  # greater than every geocode
 
-_AGAIN = "`das run OUT` says what can be made again, and makes it"
+_AGAIN = (
+    "`das run OUT` makes it again if possible; if you have no OUT, ask the publisher for a copy"
+)
 
 
 @dataclass(frozen=True, slots=True)

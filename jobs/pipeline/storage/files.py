@@ -35,7 +35,7 @@ _NOT_UNDERSTOOD = (
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _IN_THE_WAY = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY)
-_GO_ON = "; then go on with `das run OUT`, or where it is no run, with the same command"
+_GO_ON = "; then repeat the command, or continue a run with `das run OUT`"
 
 
 @contextmanager
@@ -90,6 +90,8 @@ def _remedy_of(path: Place, error: OSError) -> str:
         return "give the disk room" + _GO_ON
     if error.errno in _FORBIDDEN:
         return "give this user the right to write there, or name another place" + _GO_ON
+    if error.errno == errno.ENOENT:
+        return "name a folder that exists or can be made" + _GO_ON
     if error.errno in _IN_THE_WAY:
         return "move away what lies there, or name another place" + _GO_ON
     return "see to the disk" + _GO_ON

@@ -228,8 +228,8 @@ def _read(path: Place, lines: Sequence[Mapping[str, Any]]) -> RunLedger[Any]:
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
             str(path),
-            "is not the ledger of a run",
-            got=repr(error),
+            "is not the ledger of a run" if lines else "is missing or empty",
+            got=repr(error) if lines else None,
             remedy="use `das run RUN --only measure`; if it was measured before, restore it from a "
             "backup",
         ) from None

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.documents.statistics import SolveStatistics
 from jobs.pipeline.documents.summary import SUMMARY, Part, read_summary, summary_of
-from jobs.pipeline.printable import printable
+from jobs.pipeline.printable import counted, printable
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.event_log import EventLog
 from jobs.pipeline.tasks.resources import Meter, PeakMemory
@@ -163,7 +163,8 @@ class Reporter:
             yield line
         if not self.console.is_terminal:
             seconds = time.monotonic() - began
-            rate = f"{line.geounits:>13,} geounits{line.geounits / seconds:>10,.0f}/s"
+            geounits = "geounit " if line.geounits == 1 else "geounits"
+            rate = f"{line.geounits:>13,} {geounits}{line.geounits / seconds:>10,.0f}/s"
             self.say(f"{stage:<20}{what:<34}{seconds:8.1f} s{rate if line.geounits else ''}")
 
     def solved(self, place: Mapping[str, str | None], statistics: SolveStatistics) -> None:
@@ -173,8 +174,8 @@ class Reporter:
         if statistics.nodes:
             slowest = statistics.worst_nodes[0]
             self.say(
-                f"{'':<20}{statistics.nodes:,} nodes in {statistics.seconds:.1f} core s, "
-                f"{statistics.newton_steps:,} Newton steps, worst certificate "
+                f"{'':<20}{counted(statistics.nodes, 'nodes')} in {statistics.seconds:.1f} core s, "
+                f"{counted(statistics.newton_steps, 'Newton steps')}, worst certificate "
                 f"{statistics.max_residual:.0e}, slowest {slowest.seconds:.2f} s at "
                 f"{slowest.geocode or 'root'}"
             )

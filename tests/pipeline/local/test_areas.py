@@ -162,8 +162,8 @@ def test_what_does_not_fit_is_told(das: Das, release: Path, tmp_path: Path) -> N
     code, printed = das("areas", release, "--assign", path, "--json")
     assert code == 0, printed
     assert f"{len(BLOCKS) - 4} of {len(BLOCKS)} blocks in no area, such as {BLOCKS[4]}, " in printed
-    assert "1 blocks twice in one area" in printed
-    assert "1 blocks in more than one area" in printed
+    assert "1 block twice in one area" in printed
+    assert "1 block in more than one area" in printed
     notes = json.loads(printed.splitlines()[0])["notes"]
     assert len(notes) == 3
     path.write_text(f"{BLOCKS[0]},A\n9999999999,A\n")
@@ -206,7 +206,7 @@ def test_boundaries_get_the_numbers(
     words = ("--assign", assigned, "--boundaries", drawn, "--join", "NAME", "--geojson", out)
     code, printed = das("areas", release, *words)
     assert code == 0, printed
-    assert "1 areas have no feature with their NAME, such as Third, west" in printed
+    assert "1 area without a feature of the same NAME, such as Third, west" in printed
     found = json.loads(out.read_text())
     rows = {row["area"]: row for row in asked(das, release, "--assign", assigned)["rows"]}
     for feature in found["features"]:

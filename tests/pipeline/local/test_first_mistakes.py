@@ -109,6 +109,45 @@ def test_a_mistake_is_told_before_anything_is_read(das: Das, tmp_path: Path, mis
     assert not (tmp_path / "out").exists()
 
 
+def test_a_key_of_another_section_is_told_with_its_place(das: Das, tmp_path: Path) -> None:
+    run = toy.configuration(tmp_path)
+    document = yaml.safe_load(run.read_text())
+    (product,) = document["products"].values()
+    product["privacy"]["budget_id"] = "2"
+    run.write_text(yaml.safe_dump(document))
+    said = das("validate", run)[1]
+    assert "budget_id: is not a known key here; it belongs to privacy.budget_id" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("schema", "a schema"), ("allocation", "an allocation")]
+)
+def test_a_file_that_a_run_file_names_is_no_run_file(das: Das, name: str, what: str) -> None:
+    code, said = das("run", ROOT / "conf" / name / "toy.yaml")
+    assert (code, f"toy.yaml: is {what}; expected the run file that names it" in said) == (2, True)
+
+
+def test_a_folder_that_is_not_there_is_told(das: Das, tmp_path: Path) -> None:
+    assert "absent: does not exist; expected a run file" in das("run", tmp_path / "absent")[1]
+    assert "does not exist" in das("run", tmp_path / "absent", "--check")[1]
+
+
+@pytest.mark.parametrize("command", ["account", "evaluate"])
+def test_a_folder_is_no_run_file(das: Das, tmp_path: Path, command: str) -> None:
+    release = tmp_path / "out" / "release"
+    release.mkdir(parents=True)
+    assert "is a folder; expected a run file" in das(command, release)[1]
+    (tmp_path / "out" / "run.json").write_text('{"run_file": "/office/run.yaml"}')
+    for folder in (release, release.parent):
+        assert "is a folder; expected its run file /office/run.yaml" in das(command, folder)[1]
+
+
+def test_an_account_that_is_not_there_is_told(das: Das, tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    code, said = das("account", toy.configuration(tmp_path))
+    assert (code, "no budget was granted yet" in said) == (0, True)
+
+
 def test_mistakes_of_all_files_are_told_together(das: Das, tmp_path: Path) -> None:
     """Of the data, of the list and of a public table, after those of the run file."""
     toy.write_records(tmp_path)

@@ -97,6 +97,18 @@ def test_a_changed_configuration_is_found(das: Das, release: Path, name: str) ->
     assert f"configuration/{name}" in printed
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["account.json", "products/persons/ledger.jsonl", "geography/level=block/_manifest.json"],
+)
+def test_a_file_that_is_gone_is_named(das: Das, release: Path, name: str) -> None:
+    (release / name).unlink()
+    code, printed = das("verify", release)
+    assert code in (2, 3), printed
+    assert name.removesuffix("/_manifest.json") in printed
+    assert "{" not in printed
+
+
 # --- for programs --------------------------------------------------------------------------------
 
 

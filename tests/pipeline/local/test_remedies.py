@@ -1240,11 +1240,10 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/models/products.py", "use the run file from which the release was made"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
     ("jobs/pipeline/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
     ("jobs/pipeline/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
-    ("jobs/pipeline/storage/dataset.py", "`das run OUT` says what can be made again, and makes it"): damage_is_made_again,
+    ("jobs/pipeline/storage/dataset.py", "`das run OUT` makes it again if possible; if you have no OUT, ask the publisher for a copy"): damage_is_made_again,
     ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
     ("jobs/pipeline/folder/progress.py", "`das run` with the run folder makes it again"):
         counts_below_lost_counts,
-    ("jobs/pipeline/folder/identity.py", "give the output.directory of a run"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/identity.py", "say where it is with --config"): a_run_file_that_moved,
     ("jobs/design/demo.py", "remove it, or continue with `das run {}` in the demo's folder"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
     ("jobs/design/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
@@ -1296,7 +1295,7 @@ ENTRIES: dict[Key, Entry] = {
      "another privacy.budget_id, and its cost is added to what they have lost"): a_grant_that_is_spent,
     ("jobs/pipeline/storage/account.py", "make it writable for those who measure, or name another file under "
      "privacy.account"): MACHINE,
-    ("jobs/pipeline/storage/account.py", "name that account under privacy.account, or move it to the new place"):
+    ("jobs/pipeline/storage/account.py", "name that account under privacy.account{}"):
         TriedIn(f"{_DRAWS}::test_a_second_account_for_the_same_data_is_noticed"),
     ("jobs/pipeline/storage/journal.py", "restore it from a backup; never edit or shorten it"):
         an_account_that_was_edited,
@@ -1329,7 +1328,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/folder/identity.py", "restore it; or go on from the measurements with `das run RUN --only solve`"):
         lost_notes_on_the_input,
     ("jobs/pipeline/documents/manifest.py", "use `das run RUN --only solve` first; if it was finalized, restore it from a copy of "
-     "the release"): what_needs_a_release,
+     "the release, or ask its publisher for a complete one"): what_needs_a_release,
     ("jobs/pipeline/folder/draws.py", "restore them from a backup, or grant a new budget in a new run folder"):
         TriedIn("tests/pipeline/local/test_accounting.py::"
                 "test_measurements_that_are_gone_are_not_drawn_again"),
@@ -1353,7 +1352,7 @@ ENTRIES: dict[Key, Entry] = {
         NotTried("needs libraries that change while the run is planned"),
     ("jobs/pipeline/confidential/stages.py", "restore {} from a backup"):
         NotTried("needs libraries that plan otherwise, and a plan that is lost"),
-    ("jobs/pipeline/folder/identity.py", "name that one under privacy.account, or move it to the new place"):
+    ("jobs/pipeline/folder/identity.py", "name that one under privacy.account{}"):
         an_account_in_another_place,
     ("jobs/pipeline/storage/answers.py", "restore those counts from a backup; or remove them and solve them again "
      "with the libraries and the machine that solved them first"):
@@ -1380,7 +1379,7 @@ ENTRIES: dict[Key, Entry] = {
         f"{_ROOTS}::test_the_truth_lies_in_a_folder_of_its_own"),
     ("jobs/pipeline/folder/roots.py", "choose another {}"): TriedIn(
         f"{_ROOTS}::test_a_folder_with_other_files_is_no_confidential_root"),
-    ("jobs/pipeline/folder/roots.py", "give the output.directory of a run"): DAMAGED,
+    ("jobs/pipeline/folder/roots.py", "give the output.directory of a run, or restore its run.json: no grant is spent twice"): no_folder_of_a_run_to_resume,
     ("jobs/pipeline/folder/roots.py", "remove the folder"): DAMAGED,
     ("jobs/pipeline/storage/journal.py", "restore both from one copy"): TriedIn(
         "tests/unit/jobs/pipeline/storage/test_journal.py::test_a_copy_that_goes_on_differently_is_refused"),
@@ -1392,10 +1391,12 @@ ENTRIES: dict[Key, Entry] = {
         f"{_ADDRESSES}::test_a_store_that_refuses_is_told_in_words"),
     ("jobs/pipeline/storage/stores/kinds.py", "pip install 'topdown-das[{}]', on driver and workers"): INSTALLS,
     ("jobs/pipeline/tasks/failures.py", "see to memory, disks and machines, then go on with `das run OUT`"): MACHINE,
-    **{("jobs/pipeline/storage/files.py", f"{text}; then go on with `das run OUT`, or where it is no run, with the same "
-        "command"): tried for text, tried in (
+    **{("jobs/pipeline/storage/files.py", f"{text}; then repeat the command, or continue a run with `das run OUT`"): tried for text, tried in (
         ("give the disk room", MACHINE),
         ("see to the disk", MACHINE),
+        ("name a folder that exists or can be made", TriedIn(
+            "tests/unit/jobs/pipeline/storage/test_files.py::"
+            "test_what_to_do_follows_from_why_it_cannot_be_written")),
         ("see to the store", MACHINE),
         ("give this user the right to write there, or name another place", MACHINE),
         ("move away what lies there, or name another place", TriedIn(
@@ -1436,7 +1437,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
     ("jobs/survey/confidential/read.py", "with bounded neighbors the number is public: correct it; or use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
     ("jobs/survey/documents.py", "run `das run` first; if the release was finalized, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
-    ("jobs/survey/folder.py", "give the output.directory of a run"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/run.py", "use `das run RUN --only measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),
     ("das/measure.py", "report this defect; the budget of this part is spent, and another privacy.budget_id and output.directory are needed"): TriedIn("tests/unit/jobs/survey/confidential/test_measure.py::test_an_error_after_a_draw_shows_no_value"),
     ("jobs/survey/folder.py", "undo the change, or make a further solution with --only solve --solution NAME"): TriedIn("tests/pipeline/local/test_surveys.py::test_other_settings_make_another_solution_without_data_or_noise"),

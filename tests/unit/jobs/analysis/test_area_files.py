@@ -65,8 +65,8 @@ def test_what_is_missing_or_twice_is_said(tmp_path: Path) -> None:
     assert areas(found) == {"a": ["0101", "0102"], "b": ["0102"]}
     assert found.notes == [
         "2 of 4 blocks in no area, such as 0103, 0201",
-        "1 blocks twice in one area, counted once, the first is 0101 in rows 2 and 4",
-        "1 blocks in more than one area, the first is 0102 in a, row 3, and b, row 5",
+        "1 block twice in one area, counted once, the first is 0101 in rows 2 and 4",
+        "1 block in more than one area, counted in each, the first is 0102 in a, row 3, and b, row 5",
     ]
 
 
@@ -78,8 +78,9 @@ def test_what_is_missing_or_twice_is_said(tmp_path: Path) -> None:
         ("0101,a\n9999,b\n", "row 2: names no block of the release (1 such rows); got 9999"),
         ("9999,a\n0102,b\n", "row 1: names no block of the release (1 such rows); got 9999"),
         ("0101,a\n,b\n", "row 2: names no block of the release (1 such rows); got nothing"),
-        ("block,a\nx,1\n", "row 2: holds no geocode of the geolevel block"),
+        ("block,a\nx,1\n", "row 2: no row holds a geocode of the geolevel block"),
         ("101,a\n102,b\n", "drop leading zeros: write them as text"),
+        ('block;a\n101;"b c"\n', "row 2: the geocodes of the geolevel block lost their leading"),
         ("0101,a,1\n0102,b,2\n", "has several columns besides the geocodes; got 3"),
         ("0101,Bay\n0102,Bay, upper\n", "another number of fields than other rows"),
         (b"0101,\xff\n", "is not UTF-8"),

@@ -50,9 +50,9 @@ def test_numbers_name_areas_as_they_are_written(tmp_path: Path) -> None:
 def test_what_does_not_meet_is_said(tmp_path: Path) -> None:
     path = write(tmp_path, feature(ID="01"), feature(ID="09"), feature(ID="01"), feature())
     assert join_boundaries(path, "ID", NUMBERS)[1] == (
-        "2 values of ID have no numbers, such as 09, nothing",
-        "1 areas have no feature with their ID, such as 02",
-        "1 values of ID occur in several features, such as 01",
+        "2 values of ID without numbers, such as 09, nothing",
+        "1 area without a feature of the same ID, such as 02",
+        "1 value of ID in several features, such as 01",
     )
 
 

@@ -48,6 +48,12 @@ def test_an_exact_total_leaves_no_unbounded_neighbors(tmp_path: Path) -> None:
     assert "No two neighboring data sets agree on what is exact (total in every state)" in text
 
 
+def test_what_exact_values_mean_for_one_record_is_said(tmp_path: Path) -> None:
+    assert "and the guarantee still applies to one record" in said(tmp_path)
+    text = said(tmp_path, privacy__neighbors="unbounded")
+    assert "so only a weaker guarantee for k records together applies" in text
+
+
 def test_without_invariants_nothing_is_said(tmp_path: Path) -> None:
     found, rows = stated(tmp_path, privacy__neighbors="unbounded", invariants=[])
     assert found == {"comparable": "all", "limited_by": [], "stays_in": "", "in_words": ""}

@@ -145,7 +145,7 @@ def test_an_account_is_its_grants_their_sum_and_the_failed_checks(capsys, tmp_pa
     text = " ".join(capsys.readouterr().out.split())
     assert "2 grants" in text
     assert "all together" in text
-    assert "1 checks of the data failed" in text
+    assert "1 check of the data failed" in text
     assert "99001" in text
     print_account(tmp_path, account, failed, as_json=True)
     document = json.loads(capsys.readouterr().out)

@@ -283,7 +283,7 @@ class TestDefault:
         make_reservations(
             default_account(tmp_path / "units.csv", tmp_path / "records.csv"), PERSONS
         )
-        with pytest.raises(ConfigError, match=r"is needed: an account near one input.*records.csv"):
+        with pytest.raises(ConfigError, match=r"is needed: the account near the data.*units.csv"):
             default_account(tmp_path / "units.csv")
 
     def test_of_inputs_in_two_folders_must_be_named(self, tmp_path):
@@ -292,7 +292,7 @@ class TestDefault:
         with pytest.raises(ConfigError, match="is needed: the inputs of the products lie in sev"):
             default_account(here, there)
         make_reservations(default_account(there), PERSONS)
-        with pytest.raises(ConfigError, match="is needed: an account near one input"):
+        with pytest.raises(ConfigError, match="is needed: the account near the data"):
             default_account(here, there)
 
     def test_of_inputs_in_two_folders_is_that_of_a_folder_of_both(self, tmp_path):

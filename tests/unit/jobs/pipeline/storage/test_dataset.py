@@ -188,7 +188,7 @@ def test_a_full_disk_is_an_error_that_names_the_folder(dataset, monkeypatch):
         publish(dataset, [written], {})
     assert str(caught.value) == (
         f"{dataset / MANIFEST}: cannot be written; got No space left on device; "
-        "give the disk room; then go on with `das run OUT`, or where it is no run, with the same command"
+        "give the disk room; then repeat the command, or continue a run with `das run OUT`"
     )
     assert not is_published(dataset)
     assert names(dataset) == {written.file}

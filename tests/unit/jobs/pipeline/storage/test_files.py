@@ -76,6 +76,7 @@ def test_commands_write_over_no_other_file(tmp_path, monkeypatch, capsys, words)
         (errno.ENOSPC, "give the disk room"),
         (errno.EACCES, "give this user the right to write there, or name another place"),
         (errno.EROFS, "give this user the right to write there, or name another place"),
+        (errno.ENOENT, "name a folder that exists or can be made"),
         (errno.EIO, "see to the disk"),
     ],
 )
@@ -83,7 +84,9 @@ def test_what_to_do_follows_from_why_it_cannot_be_written(
     tmp_path: Path, number: int, what: str
 ) -> None:
     with (
-        pytest.raises(OutputError, match=f"got {os.strerror(number)}; {what}; then go on"),
+        pytest.raises(
+            OutputError, match=f"got {os.strerror(number)}; {what}; then repeat the command"
+        ),
         writing(tmp_path / "file"),
     ):
         raise OSError(number, "")

@@ -101,7 +101,5 @@ def test_overspending_is_refused_before_it_is_recorded(folder):
 
 
 def test_a_missing_ledger_says_what_to_do(folder):
-    with pytest.raises(
-        LedgerError, match=r"is not the ledger of a run.*das run RUN --only measure"
-    ):
+    with pytest.raises(LedgerError, match=r"is missing or empty.*das run RUN --only measure"):
         read_ledger(folder / "none")
