@@ -80,6 +80,13 @@ class Constraints:
         """Return whether implied bounds are known only after other products are solved."""
         return self.ties is not None or any(row.cap is not None for row in self.rows)
 
+    @property
+    def counted_before_solving(self) -> tuple[Facilities | LivingQuarters, ...]:
+        """Return the facilities and living quarters whose counts are public before any solving."""
+        if self.depends_on_other_products:
+            return ()
+        return tuple(stated for stated in (self.facilities, self.quarters) if stated is not None)
+
     def possible(self, schema: Schema) -> IntArray:
         """Return int64[k]: sorted cells that are not structural zeros."""
         cells = np.arange(schema.size)

@@ -325,7 +325,8 @@ def plan_terms(plan: Plan, *, with_zeros: bool = True) -> tuple[GeolevelTerms, .
 def types_of_cells(plan: Plan, *, with_structural: bool) -> Query | None:
     """Partition the cells into types that are publicly empty in some or all geounits.
 
-    Counts of facilities and of living quarters are public; counts of another product are not.
+    Counts of facilities and of living quarters are public. Released counts of other products are
+    not used, since they are known only after solving.
 
     Args:
       plan: The plan.
@@ -336,13 +337,13 @@ def types_of_cells(plan: Plan, *, with_structural: bool) -> Query | None:
     """
     limits = plan.limits
     zeros = limits.zeros if with_structural else None
-    if limits.facilities is None and limits.quarters is None and zeros is None:
+    if not limits.counted_before_solving and zeros is None:
         return None
     factors = []
     for axis, size in enumerate(plan.schema.shape):
         columns = [np.zeros(size, np.int64)]
-        if limits.facilities is not None:
-            columns.append(limits.facilities.query.factors[axis].codes)
+        for stated in limits.counted_before_solving:
+            columns += [query.factors[axis].codes for query in stated.queries]
         if zeros is not None:
             columns += [*zeros.patterns(axis).T]
         kinds = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)

@@ -190,9 +190,7 @@ class LevelReader:
         if types is None:
             return None
         has_type = np.repeat(plan.limits.possible_answers(types)[None], len(codes), axis=0)
-        for stated in (plan.limits.facilities, plan.limits.quarters):
-            if stated is None:
-                continue
+        for stated in plan.limits.counted_before_solving:
             level = plan.levels[min(self.level.index, plan.level(stated.geolevel).index)]
             holders = codes
             if level is not self.level:
