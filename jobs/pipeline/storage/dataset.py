@@ -162,8 +162,7 @@ class Dataset:
           columns: Columns to read; None for all.
 
         Returns:
-          The rows. If there are none, a table without rows of the same columns, or without columns
-          if the dataset has no part.
+          The rows; if there are none, an empty table with the columns, if the dataset has a part.
 
         Raises:
           OutputError: A named file is missing or unreadable.
@@ -511,8 +510,7 @@ def publish(
       dataset: The folder.
       parts: The part files.
       facts: JSON facts for readers.
-      replaceable: Whether `replace_published` may be called; readers of a store then look for later
-        manifests.
+      replaceable: Allow `replace_published`; readers of a store then look for later manifests.
       names: Readable names of part files, by their written names. Another attempt writes the same
         content, so it does not matter whose file gets the name.
 
@@ -657,8 +655,7 @@ def replace_published(
 def remove_dataset(dataset: Place) -> None:
     """Remove a dataset and its folder; an interruption leaves no other dataset readable.
 
-    Manifests are removed first, the highest number first, so that no old manifest is left to
-    override a later one.
+    Manifests are removed first, highest number first: no old manifest can override a later one.
 
     Raises:
       OSError: A file cannot be removed.
