@@ -249,5 +249,5 @@ def test_rounded_columns_of_overlapping_sums_have_one_norm_and_keep_their_levels
 
 def test_too_many_attributes_for_the_bits_are_refused():
     workload = Workload.k_way([AGES, AttributeWorkload.prefix("other", 20)], [2])
-    with pytest.raises(SchemaError, match="too many attributes with more rows"):
+    with pytest.raises(SchemaError, match="too many attributes with more strategy rows"):
         plan_pure(workload, bits=3)

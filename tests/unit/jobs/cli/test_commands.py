@@ -92,8 +92,10 @@ def test_a_command_that_the_program_names_exists_and_has_its_options(text: str) 
 def test_options_that_do_not_apply_are_refused(
     words: list[str], option: str, tmp_path: Path
 ) -> None:
-    places = {"FILE": str(tmp_path / "run.yaml"), "FOLDER": str(tmp_path)}
+    file = tmp_path / "run.yaml"
+    file.touch()
+    places = {"FILE": str(file), "FOLDER": str(tmp_path)}
     error = CliRunner().invoke(app, [places.get(word, word) for word in words]).exception
     assert isinstance(error, ConfigError)
     assert error.where == option
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [file]

@@ -63,11 +63,11 @@ def test_tables_of_older_versions_are_read_as_they_are(tmp_path):
 
 
 def test_tables_of_a_later_version_are_refused(tmp_path):
-    dataset = written(tmp_path / "tables", tables_schema(1), {"format": 3})
+    dataset = written(tmp_path / "tables", tables_schema(1), {"format": 4})
     with pytest.raises(OutputError) as caught:
         read_tables(dataset)
     assert str(caught.value) == (
-        f"{tmp_path}/tables: is in a format that this version does not read; got 3; expected 2"
+        f"{tmp_path}/tables: is in a format that this version does not read; got 4; expected 3"
     )
 
 
@@ -140,6 +140,6 @@ def test_moments_of_older_versions_are_read(tmp_path, coordinates):
 
 
 def test_moments_of_a_later_version_are_refused(tmp_path, coordinates):
-    publish(tmp_path / "whole", [], {"format": 3})
-    with pytest.raises(OutputError, match="is in a format that this version does not read; got 3"):
+    publish(tmp_path / "whole", [], {"format": 4})
+    with pytest.raises(OutputError, match="is in a format that this version does not read; got 4"):
         read_moments(Dataset.open(tmp_path / "whole"), coordinates, np.array(["a"], object))

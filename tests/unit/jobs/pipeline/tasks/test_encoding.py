@@ -118,7 +118,7 @@ class _Evil:
     ],
 )
 def test_what_a_server_makes_up_is_refused_and_nothing_runs(content: bytes) -> None:
-    with pytest.raises(RuntimeSetupError, match="something else than the result of a task"):
+    with pytest.raises(RuntimeSetupError, match="cannot be decoded as the result of a task"):
         decode(content)
     assert ran == []
 
