@@ -108,7 +108,7 @@ def read_pieces(
                 [exact[row] for row in level.exact_rows],
                 reader.limits(some.codes),
             ),
-            CellEstimates(*reader.cells(some)) if with_cells else None,
+            reader.cells(some) if with_cells else None,
         )
         yield without_empty(level, piece)
 

@@ -22,7 +22,7 @@ from functools import partial
 
 import numpy as np
 
-from das.arrays import FloatArray, IntArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.histograms import Histograms
 from das.queries.query import Query, is_answered_by, is_refinement
 from das.tree.prior import LearnedPrior, Tally, learn_prior, merge, tally
@@ -522,15 +522,19 @@ class CellEstimates:
 
     Attributes:
       values: float64[M, n], from each geounit's subtree.
-      variances: float64[M], mean variance of a cell.
+      variances: float64[M], mean variance of a cell that is not known.
+      is_known: bool[M, n], cells that invariants and public zeros fix.
     """
 
     values: FloatArray
     variances: FloatArray
+    is_known: BoolArray
 
     def take(self, measured: IntArray) -> CellEstimates:
         """Return the estimates of some of the measured geounits."""
-        return CellEstimates(self.values[measured], self.variances[measured])
+        return CellEstimates(
+            self.values[measured], self.variances[measured], self.is_known[measured]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -542,11 +546,13 @@ class ChildCounts:
       noisy: float64[k], unbiased estimates from the noisy answers of the child's subtree.
       expected: float64[k], the parent's counts times the child's estimated share of the parent's
         persons.
+      is_known: bool[k], cells whose noisy count is exact.
     """
 
     variance: float
     noisy: FloatArray
     expected: FloatArray
+    is_known: BoolArray
 
 
 def child_counts(
@@ -571,9 +577,13 @@ def child_counts(
     totals = estimate_node(problem, settings).values.sum(1) + _LEAST_TOTAL
     shares = totals / totals.sum()
     noisy = cells.values[measured][:, parent.cells]
+    is_known = cells.is_known[measured][:, parent.cells]
     return [
         ChildCounts(
-            float(f"{variance * _OFF_EDGES:.3g}"), noisy[child], shares[child] * parent.counts
+            float(f"{variance * _OFF_EDGES:.3g}"),
+            noisy[child],
+            shares[child] * parent.counts,
+            is_known[child],
         )
         for child, variance in enumerate(cells.variances[measured])
     ]
@@ -583,7 +593,10 @@ def tally_children(children: Iterable[ChildCounts]) -> Tallies:
     """Tally noisy counts by the variance of their noise."""
     tallies: dict[float, list[Tally]] = defaultdict(list)
     for child in children:
-        tallies[child.variance].append(tally(child.noisy, child.expected, child.variance))
+        is_open = ~child.is_known
+        if is_open.any():
+            of_child = tally(child.noisy[is_open], child.expected[is_open], child.variance)
+            tallies[child.variance].append(of_child)
     return {variance: merge(group) for variance, group in tallies.items()}
 
 
@@ -601,14 +614,17 @@ def learn_priors(parts: Sequence[Tallies]) -> Priors:
 def fit_to_posterior(
     problem: NodeProblem, children: Sequence[ChildCounts], priors: Priors
 ) -> NodeProblem:
-    """Replace the noisy answers of a node problem by posterior means of the cells.
+    """Replace the noisy answers of a node problem by posterior means of cells that are not known.
 
     Each cell of a child has weight 1 / variance of its noise, in one least-squares pass.
     Pseudo-measurements stay.
     """
-    means = [
-        priors[child.variance].posterior_mean(child.noisy, child.expected) for child in children
-    ]
+    means = [child.noisy.copy() for child in children]
+    for child, of_child in zip(children, means, strict=True):
+        is_open = ~child.is_known
+        if is_open.any():
+            prior = priors[child.variance]
+            of_child[is_open] = prior.posterior_mean(child.noisy[is_open], child.expected[is_open])
     weights = [1 / child.variance for child in children]
     cells = np.arange(problem.n_cells)
     term = LeastSquaresTerm(cells, np.array(means), np.array(weights))

@@ -320,7 +320,7 @@ def _unhoused(rows: list[dict[str, Any]]) -> str:
 def _older(rows: list[dict[str, Any]]) -> str:
     minor = next(row for row in rows if row["votingage"] == "under_18")
     minor["votingage"] = "18_and_over"
-    return "other records than its counts"
+    return "joined microdata that differ from the protected counts"
 
 
 def _beyond(rows: list[dict[str, Any]]) -> str:

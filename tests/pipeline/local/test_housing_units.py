@@ -221,8 +221,8 @@ def test_who_loses_is_reported_beside_the_plain_result(
     ("solve", "changes", "message"),
     [
         ({}, {"invariants": []}, "housing_units: are not stated"),
-        ({"empirical_bayes": ["block"]}, {}, "with a learned prior or an order of its own"),
-        ({"l2_passes": {"block": [["total"]]}}, {}, "with a learned prior or an order of its own"),
+        ({"empirical_bayes": ["block"]}, {}, "which cannot be combined with housing_units"),
+        ({"l2_passes": {"block": [["total"]]}}, {}, "which cannot be combined with housing_units"),
         ({"method": "maxfit"}, {}, "method: goes without housing units"),
         ({"housing_units": {"geolevels": ["state"]}}, {}, "are not counted there; got state"),
         ({"housing_units": {"geolevels": ["parish"]}}, {}, "are not counted there; got parish"),

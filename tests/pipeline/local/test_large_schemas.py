@@ -111,7 +111,9 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
     assert f"{ANSWERS} answers, 9958368 of them of detailed" in said
     assert "name the query in privacy.on_demand_queries, and for the root" in said
     assert "geolevel state" in refused(changed(tmp_path / "root", without_support))
-    assert "leave it out; structural zeros" in refused(changed(tmp_path / "row", with_row))
+    assert "remove the row from the run file; structural zeros" in refused(
+        changed(tmp_path / "row", with_row)
+    )
     assert "ask fewer attributes" in refused(changed(tmp_path / "table", with_table))
     wide = changed(tmp_path / "columns", with_columns)
     assert "has a column for every cell" in (said := refused(wide))
@@ -132,7 +134,7 @@ def test_what_is_as_large_as_the_schema_is_refused_with_what_to_do(tmp_path: Pat
         yaml.safe_dump({**document, "cross_product_constraints": [entry]}, sort_keys=False)
     )
     assert "cross_product_constraints.0: row of others" in (said := refused(wide))
-    assert "leave it out; structural zeros" in said
+    assert "remove the row from the run file; structural zeros" in said
     wide.write_text(yaml.safe_dump(document, sort_keys=False))
     CliRunner().invoke(app, ["validate", str(wide)], catch_exceptions=False)
     CliRunner().invoke(app, ["validate", str(changed(tmp_path / "good", lambda _: None))])

@@ -238,7 +238,7 @@ def test_a_table_that_another_one_publishes_is_refused(das, tmp_path):
 def test_attributes_that_make_no_name_need_one(das, tmp_path):
     columns = {"Sex": {"column": "SEX", "codes": {"1": "m", "2": "f"}}}
     config = one_table(tmp_path, {"query": "Sex"}, data__columns=columns)
-    assert "give it a `name`" in refused(das, "validate", config)
+    assert "needs a `name`" in refused(das, "validate", config)
     config = one_table(tmp_path, {"query": "Sex", "name": "sex"}, data__columns=columns)
     done(das, "run", config)
 
@@ -254,7 +254,7 @@ def test_a_mean_whose_attribute_makes_no_name_needs_one(das, tmp_path):
         "method": "clipped",
     }
     config = survey(tmp_path, statistics=[mean], contingency_tables=[], data__columns=columns)
-    assert "give it a `name`" in refused(das, "validate", config)
+    assert "needs a `name`" in refused(das, "validate", config)
     config = survey(
         tmp_path, statistics=[mean | {"name": "age"}], contingency_tables=[], data__columns=columns
     )

@@ -39,7 +39,7 @@ def problem(shares=(10.0, 30.0)):
 
 
 def children(shares=(10.0, 30.0), variances=VARIANCES):
-    cells = CellEstimates(VALUES, variances)
+    cells = CellEstimates(VALUES, variances, np.zeros(VALUES.shape, np.bool_))
     settings = node_settings(two.plan())
     return child_counts(problem(shares), PARENT, cells, slice(2, 4), settings)
 
@@ -70,7 +70,9 @@ def sample(variance: float, n: int = 400, seed: int = 0) -> ChildCounts:
     rng = np.random.default_rng(seed)
     expected = np.full(n, 0.1)
     counts = (rng.random(n) < 0.1) * 1.0
-    return ChildCounts(variance, counts + rng.normal(0, np.sqrt(variance), n), expected)
+    return ChildCounts(
+        variance, counts + rng.normal(0, np.sqrt(variance), n), expected, np.zeros(n, np.bool_)
+    )
 
 
 def test_tasks_learn_what_one_task_would():
@@ -97,8 +99,8 @@ class Doubling:
 def test_a_problem_is_fitted_to_posterior_means_of_its_children():
     before = problem()
     group = [
-        ChildCounts(2.0, np.array([1.0, 2, 3]), np.array([0.0, 0, 1])),
-        ChildCounts(8.0, np.array([4.0, 5, 6]), np.array([0.0, 1, 0])),
+        ChildCounts(2.0, np.array([1.0, 2, 3]), np.array([0.0, 0, 1]), np.zeros(3, np.bool_)),
+        ChildCounts(8.0, np.array([4.0, 5, 6]), np.array([0.0, 1, 0]), np.zeros(3, np.bool_)),
     ]
     after = fit_to_posterior(before, group, {2.0: Doubling(), 8.0: Doubling()})
     (term,) = after.terms
@@ -108,3 +110,17 @@ def test_a_problem_is_fitted_to_posterior_means_of_its_children():
     assert after.order == ()
     assert after.passes is before.passes
     assert after.parent is before.parent
+
+
+def test_known_cells_teach_no_prior_and_stay_as_they_are():
+    known = np.array([True, False, True])
+    child = ChildCounts(2.0, np.array([50.0, 2, 0]), np.array([0.1, 0.1, 0.1]), known)
+    only = ChildCounts(2.0, np.array([2.0]), np.array([0.1]), np.array([False]))
+    (found,) = tally_children([child]).values()
+    (expected,) = tally_children([only]).values()
+    assert found.steps.tolist() == expected.steps.tolist()
+    assert found.times.tolist() == expected.times.tolist()
+    every = ChildCounts(1.0, np.array([7.0, 0, 1]), np.ones(3), np.ones(3, np.bool_))
+    assert tally_children([every]) == {}
+    (term,) = fit_to_posterior(problem(), [child, every], {2.0: Doubling()}).terms
+    assert term.answers.tolist() == [[50.0, 4.1, 0.0], [7.0, 0.0, 1.0]]
