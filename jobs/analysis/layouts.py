@@ -1,0 +1,345 @@
+"""Layouts of `das export`: the files that other programs read, described by data.
+
+`conf/export` has a file per layout; another file of the same kind is a further layout, without
+code. A layout states columns and the queries that fill them. Which product of a release answers a
+query, and whether the release can fill the columns at all, is decided here before a file is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import as_file
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+
+from das.errors import ConfigError, SchemaError
+from das.queries.query import Query, parse_query
+from das.schema import Schema
+from jobs.pipeline.config.files import read_model, ready_files, ready_folder
+from jobs.pipeline.config.mistakes import refuse_unknown
+from jobs.pipeline.config.models.values import Delimiter, Model, Text, Whole
+from jobs.pipeline.config.product import Product, Resolved
+
+FIELD = re.compile(r"\{(\w+)\}")
+"""Name of a field in a text of a layout."""
+FIELDS = ("geocode", "geolevel", "length", "place", "number", "run")
+"""Fields that every row has: census geocode and its length, names of geolevel and geounit, number
+of the row in its file, and name of the run."""
+_FOLDER = "export"  # in conf
+_MOST_DIGITS = 100  # of a geocode
+
+
+def _named(value: object) -> object:
+    """Read the name of an empty column as that column."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _alternatives(value: object) -> object:
+    """Read a single query as a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+class LayoutColumn(Model):
+    """A column of a layout: a text with fields, or the code of an attribute."""
+
+    name: Text
+    """Name of the column, in the first line if the layout has one."""
+
+    text: Text = ""
+    """Text, with fields in braces: geocode, geolevel, length (digits of the geocode), place (name
+    of the geounit), number (of the row in its file), run (name of the run), the variables of
+    tables, and columns further left."""
+
+    digits: tuple[Whole, Whole] | None = None
+    """First and last character of the text to keep, from 1; a shorter text becomes empty."""
+
+    width: Annotated[Whole, Field(ge=0)] = 0
+    """Zeros are put before the text, up to this many characters."""
+
+    axis: list[Text] = Field(default=[])
+    """Of records: attributes or recodes; the first that the product has gives the column."""
+
+    codes: Text | None = None
+    """Entry of `codes` of the layout, which replaces the text or the level."""
+
+
+class LayoutTable(Model):
+    """A table of a layout: variables with numbers, such as P0010001."""
+
+    variables: Annotated[Whole, Field(gt=0)]
+    """Number of the variables."""
+
+    queries: list[Annotated[list[Text], BeforeValidator(_alternatives)]]
+    """Queries whose answers are the variables, in order. Of a list of queries, the first that the
+    product can answer. {NAME} stands for an entry of `texts`."""
+
+
+class LayoutFile(Model):
+    """A file of a layout."""
+
+    name: Text
+    """Name of the file without ending; the name of the split in braces stands for its value."""
+
+    rows: Literal["geounits", "records"]
+    """What a row is: a geounit, or a record of a leaf geounit."""
+
+    columns: list[Annotated[LayoutColumn, BeforeValidator(_named)]]
+    """Columns in order. A name alone is an empty column."""
+
+    tables: list[Text] = Field(default=[])
+    """Tables of geounits, whose variables follow the columns."""
+
+    intervals: bool = False
+    """Whether each variable is followed by its estimate and the ends of the interval."""
+
+    optional: bool = False
+    """Whether the file is left out if no product has its attributes."""
+
+    @field_validator("tables")
+    @classmethod
+    def _of_geounits(cls, tables: list[str], info: ValidationInfo) -> list[str]:
+        if tables and info.data.get("rows") == "records":
+            raise ValueError("are of geounits; a file of records has none")
+        return tables
+
+
+class Layout(Model):
+    """conf/export/*.yaml: the files that `das export` writes."""
+
+    name: Text
+    """Name of the layout."""
+
+    source: Text
+    """Where the columns and codes are documented."""
+
+    leaf: Text = ".+"
+    """Regular expression of the geocodes of the leaf geolevel."""
+
+    geolevels: list[Whole] | None = None
+    """Lengths of the geocodes of the geolevels to write, in order. Default: all."""
+
+    split: LayoutColumn
+    """A file holds the rows that have the same value of this column."""
+
+    endings: list[Text]
+    """Endings of the names of files; a file that ends with .parquet is Parquet, others are text."""
+
+    delimiter: Delimiter = ","
+
+    header: bool = True
+    """Whether the first line has the names of columns."""
+
+    quoted: bool = True
+    """Whether texts have quotation marks."""
+
+    encoding: Literal["utf-8", "latin-1"] = "utf-8"
+    """Encoding of text files; other characters become question marks."""
+
+    zip: Text
+    """Name of the file for --zip."""
+
+    codes: dict[Text, dict[Text, Text]] = Field(default={})
+    """Codes by name of a list: text or level to its code."""
+
+    texts: dict[Text, Text] = Field(default={})
+    """Parts of queries that several tables share."""
+
+    tables: dict[Text, LayoutTable] = Field(default={})
+    """Tables by name."""
+
+    tables_of: Text | None = None
+    """Layout of conf/export whose texts and tables this one uses."""
+
+    files: list[LayoutFile]
+    """Files that are written."""
+
+    def file_name(self, file: str, value: str, ending: str = "") -> str:
+        """Return the name of a file for a value of the split, which is in lower case."""
+        return file.replace(f"{{{self.split.name}}}", value.lower()) + ending
+
+
+def read_layout(name: str | None) -> Layout:
+    """Read a layout of conf/export by its name, or from a YAML file.
+
+    Raises:
+      ConfigError: There is no such layout, or the file cannot be read.
+    """
+    if name is not None and Path(name).suffix in (".yaml", ".yml"):
+        layout = read_model(Path(name), Layout)
+    else:
+        known = [path.stem for path in ready_files() if str(path.parent) == _FOLDER]
+        if name not in known:
+            want = f"one of {known}, or the path of a layout, such as own.yaml"
+            raise ConfigError("das export --as", "is no known layout", got=name, want=want)
+        with as_file(ready_folder() / _FOLDER / f"{name}.yaml") as path:
+            layout = read_model(path, Layout)
+    if layout.tables_of is None:
+        return layout
+    other = read_layout(layout.tables_of)
+    return layout.model_copy(update={"texts": other.texts, "tables": other.tables})
+
+
+@dataclass(frozen=True, eq=False)
+class FilledTable:
+    """A table of a layout with the product that fills it.
+
+    Attributes:
+      name: Name of the table.
+      size: Number of variables.
+      product: Product that answers the queries; None if the table is left out.
+      queries: Queries on the schema of the product; their answers are the variables.
+    """
+
+    name: str
+    size: int
+    product: Product | None
+    queries: tuple[Query, ...]
+
+    @property
+    def variables(self) -> list[str]:
+        """Return the names of the variables, such as P0010001."""
+        return [f"{self.name}{number:04d}" for number in range(1, self.size + 1)]
+
+
+@dataclass(frozen=True, eq=False)
+class FilledFile:
+    """A file of a layout with all that fills it.
+
+    Attributes:
+      file: The file.
+      tables: Tables that columns need, by name.
+      records: Product of the records; None for a file of geounits.
+      levels: Column to its attribute and to the code of each level of the attribute.
+    """
+
+    file: LayoutFile
+    tables: Mapping[str, FilledTable]
+    records: Product | None
+    levels: Mapping[str, tuple[str, Sequence[str]]]
+
+
+def fill_layout(layout: Layout, resolved: Resolved, leave_out: Sequence[str]) -> list[FilledFile]:
+    """Find the products of a release that fill a layout.
+
+    Args:
+      layout: The layout.
+      resolved: The run of the release.
+      leave_out: Tables to leave out.
+
+    Raises:
+      ConfigError: The geocodes do not fit the layout, the layout is contradictory, or the release
+        lacks what columns need; names all missing tables.
+    """
+    where = f"das export --as {layout.name}"
+    refuse_unknown(f"{where} --leave-out", "is no table", leave_out, layout.tables)
+    leaf, digits = [*resolved.plan.census_digits.items()][-1]
+    if not re.fullmatch(layout.leaf, "0" * digits):
+        got = f"geolevel {leaf}, {digits} digits"
+        raise ConfigError(
+            where, "cannot hold the geocodes of the leaves", got=got, want=layout.leaf
+        )
+    products = [*resolved.products.values()][::-1]  # the last is what users mean first
+    tables = {
+        name: _filled_table(layout, name, () if name in leave_out else products)
+        for name in layout.tables
+    }
+    files = [_filled_file(layout, file, tables, products) for file in layout.files]
+    filled = [file for file in files if file is not None]
+    used = dict.fromkeys(name for file in filled for name in file.tables)
+    missing = [name for name in used if tables[name].product is None and name not in leave_out]
+    if missing:
+        schemas = {name: _names(one.plan.schema) for name, one in resolved.products.items()}
+        raise ConfigError(
+            where,
+            f"has tables that no product of the release can fill: {', '.join(missing)}",
+            got=schemas,
+            want=" ".join(f"--leave-out {name}" for name in missing),
+        )
+    return filled
+
+
+def _names(schema: Schema) -> list[str]:
+    return [*(one.name for one in schema.attributes), *(one.name for one in schema.recodes)]
+
+
+def _filled_table(layout: Layout, name: str, products: Sequence[Product]) -> FilledTable:
+    """Return a table with the first product that answers all its queries, if there is one."""
+    table = layout.tables[name]
+    for product in products:
+        found = [_first_query(layout, entry, product.plan.schema) for entry in table.queries]
+        queries = tuple(query for query in found if query is not None)
+        if len(queries) < len(found):
+            continue
+        if sum(query.size for query in queries) != table.variables:
+            got = sum(query.size for query in queries)
+            place = f"layout {layout.name}, table {name}"
+            raise ConfigError(
+                place, "has other answers than variables", got=got, want=table.variables
+            )
+        return FilledTable(name, table.variables, product, queries)
+    return FilledTable(name, table.variables, None, ())
+
+
+def _first_query(layout: Layout, entry: Sequence[str], schema: Schema) -> Query | None:
+    """Return the first query of a list that a schema can answer."""
+    for text in entry:
+        with suppress(SchemaError):
+            return parse_query(schema, FIELD.sub(lambda name: layout.texts[name[1]], text))
+    return None
+
+
+def _filled_file(
+    layout: Layout,
+    file: LayoutFile,
+    tables: Mapping[str, FilledTable],
+    products: Sequence[Product],
+) -> FilledFile | None:
+    """Return a file with the first product that has its attributes; None if it may be missing."""
+    where = f"layout {layout.name}, file {file.name}"
+    refuse_unknown(where, "has an unknown table", file.tables, tables)
+    lists = [column.codes for column in file.columns if column.codes is not None]
+    refuse_unknown(where, "has an unknown list of codes", lists, layout.codes)
+    owner = {variable: name for name, one in tables.items() for variable in one.variables}
+    known, needed = {*FIELDS}, dict.fromkeys(file.tables)
+    for column in file.columns:
+        fields = FIELD.findall(column.text)
+        refuse_unknown(f"{where}, column {column.name}", "has an unknown field", fields,
+                       (*known, *owner))  # fmt: skip
+        needed |= dict.fromkeys(owner[field] for field in fields if field in owner)
+        known.add(column.name)
+    used = {name: tables[name] for name in needed}
+    if file.rows == "geounits":
+        return FilledFile(file, used, None, {})
+    for product in products:
+        levels = dict(_levels(layout, file, product.plan.schema))
+        if len(levels) == sum(bool(column.axis) for column in file.columns):
+            return FilledFile(file, {}, product, levels)
+    if file.optional:
+        return None
+    raise ConfigError(
+        f"das export --as {layout.name}",
+        f"has the file {file.name}, and no product of the release has its attributes",
+        got={product.name: _names(product.plan.schema) for product in products},
+        want=[" or ".join(column.axis) for column in file.columns if column.axis],
+    )
+
+
+def _levels(
+    layout: Layout, file: LayoutFile, schema: Schema
+) -> Iterator[tuple[str, tuple[str, Sequence[str]]]]:
+    """Yield (column, (attribute, code of each level)) of the columns that a schema can fill."""
+    for column in file.columns:
+        axis = next((name for name in column.axis if name in _names(schema)), None)
+        if axis is None:
+            continue
+        query = parse_query(schema, axis)
+        factor = query.factors[query.kept[0]] if query.kept else query.factors[0]
+        codes = layout.codes.get(column.codes or "", {label: label for label in factor.labels})
+        if {*factor.labels} <= codes.keys():
+            attribute = schema.attributes[query.factors.index(factor)].name
+            yield column.name, (attribute, [codes[factor.labels[row]] for row in factor.codes])
