@@ -47,6 +47,9 @@ from jobs.pipeline.tasks.progress import Reporter
 
 _PARQUET = ".parquet"
 _LEAVES = 20_000  # leaves whose records are written at once; default, not measured
+# Bytes of a row group. Pieces have some 600 geounits of 1,200 columns; a row group of each would
+# make the footer of a nation's blocks a gigabyte. Default, not measured.
+_GROUP_BYTES = 64 << 20
 _ENDS = ("estimate", "lower", "upper")
 
 
@@ -172,7 +175,7 @@ def _fields(
     place = pa.array([""] * rows, pa.string()) if names is None else names
     if not layout.quoted:  # text without quotation marks cannot hold the delimiter
         bad = f'["\\r\\n{re.escape(layout.delimiter)}]'
-        run, place = (pc.replace_substring_regex(one, bad, " ") for one in (run, place))
+        run, place = (pc.replace_substring_regex(one, bad, "") for one in (run, place))
     return {
         "geocode": geocodes,
         "geolevel": repeated(geolevel, rows).cast(pa.string()),
@@ -254,6 +257,7 @@ class _Writer:
       folder: Folder of drafts.
       numbers: Rows written so far, by value of the split.
       parquet: Open Parquet files by path.
+      waiting: Rows of the next row group of each Parquet file.
     """
 
     layout: Layout
@@ -261,6 +265,7 @@ class _Writer:
     folder: Path
     numbers: Counter[str] = field(default_factory=Counter)
     parquet: dict[Path, pq.ParquetWriter] = field(default_factory=dict)
+    waiting: dict[Path, list[pa.Table]] = field(default_factory=dict)
 
     def write(self, rows: pa.Table) -> None:
         """Append rows to the files of their values of the split; rows without a value are left out.
@@ -279,7 +284,8 @@ class _Writer:
 
     def close(self) -> dict[Path, str]:
         """Finish the files; return each with its value of the split."""
-        for writer in self.parquet.values():
+        for path, writer in self.parquet.items():
+            self._flush(path)
             writer.close()
         return {
             self._path(value, ending): value
@@ -365,7 +371,16 @@ class _Writer:
                 continue
             if path not in self.parquet:
                 self.parquet[path] = pq.ParquetWriter(path, table.schema, compression="zstd")
-            self.parquet[path].write_table(table)
+                self.waiting[path] = []
+            self.waiting[path].append(table)
+            if sum(some.nbytes for some in self.waiting[path]) >= _GROUP_BYTES:
+                self._flush(path)
+
+    def _flush(self, path: Path) -> None:
+        """Write the waiting rows of a Parquet file as one row group."""
+        if self.waiting[path]:
+            self.parquet[path].write_table(pa.concat_tables(self.waiting[path]))
+            self.waiting[path] = []
 
 
 def _text(layout: Layout, table: pa.Table, *, is_first: bool) -> bytes:

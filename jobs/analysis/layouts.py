@@ -269,28 +269,45 @@ def _names(schema: Schema) -> list[str]:
 
 def _filled_table(layout: Layout, name: str, products: Sequence[Product]) -> FilledTable:
     """Return a table with the first product that answers all its queries, if there is one."""
-    table = layout.tables[name]
     for product in products:
-        found = [_first_query(layout, entry, product.plan.schema) for entry in table.queries]
-        queries = tuple(query for query in found if query is not None)
-        if len(queries) < len(found):
-            continue
-        if sum(query.size for query in queries) != table.variables:
-            got = sum(query.size for query in queries)
-            place = f"layout {layout.name}, table {name}"
-            raise ConfigError(
-                place, "has other answers than variables", got=got, want=table.variables
-            )
-        return FilledTable(name, table.variables, product, queries)
-    return FilledTable(name, table.variables, None, ())
+        queries = table_queries(layout, name, product.plan.schema)
+        if queries is not None:
+            return FilledTable(name, layout.tables[name].variables, product, queries)
+    return FilledTable(name, layout.tables[name].variables, None, ())
 
 
-def _first_query(layout: Layout, entry: Sequence[str], schema: Schema) -> Query | None:
-    """Return the first query of a list that a schema can answer."""
-    for text in entry:
-        with suppress(SchemaError):
-            return parse_query(schema, FIELD.sub(lambda name: layout.texts[name[1]], text))
-    return None
+def table_queries(layout: Layout, name: str, schema: Schema) -> tuple[Query, ...] | None:
+    """Return the queries of a table on a schema, whose answers are the variables in order.
+
+    Args:
+      layout: The layout.
+      name: Name of a table of the layout.
+      schema: Schema of a product.
+
+    Returns:
+      The queries; None if the schema lacks an attribute or a level.
+
+    Raises:
+      ConfigError: The queries have other answers than the table has variables, or name an unknown
+        text.
+    """
+    table, where, queries = layout.tables[name], f"layout {layout.name}, table {name}", []
+    for entry in table.queries:
+        texts = [field for text in entry for field in FIELD.findall(text)]
+        refuse_unknown(where, "has an unknown text", texts, layout.texts)
+        for text in entry:
+            with suppress(SchemaError):
+                whole = FIELD.sub(lambda field: layout.texts[field[1]], text)
+                queries.append(parse_query(schema, whole))
+                break
+        else:
+            return None
+    size = sum(query.size for query in queries)
+    if size != table.variables:
+        raise ConfigError(
+            where, "has another number of answers", got=size, want=f"{table.variables} variables"
+        )
+    return tuple(queries)
 
 
 def _filled_file(
