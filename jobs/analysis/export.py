@@ -24,22 +24,14 @@ import pyarrow.parquet as pq
 
 from das.errors import InputError, OutputError
 from das.tree.intervals import central_intervals, normal_factor
-from jobs.analysis.layouts import (
-    FIELD,
-    FilledFile,
-    FilledTable,
-    Layout,
-    LayoutColumn,
-    fill_layout,
-    read_layout,
-)
+from jobs.analysis import layouts
+from jobs.analysis.layouts import FilledFile, FilledTable, Layout
 from jobs.analysis.requests import ExportRequest
 from jobs.analysis.results import shared_mode
 from jobs.analysis.tables import ComputedEstimates, estimates_of, verify_tables
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.release.microdata import person_rows
 from jobs.pipeline.release.tables import DECIMALS, Estimates, most_geounits, read_geounits
-from jobs.pipeline.storage.columns import repeated
 from jobs.pipeline.storage.csv import without_formulas
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.tasks.batches import Batch, even_pieces
@@ -70,8 +62,8 @@ def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporte
       OutputError: The release is incomplete or changed, has no intervals that the layout needs, or
         a file exists.
     """
-    layout = read_layout(request.layout)
-    files, folder = fill_layout(layout, resolved, request.leave_out), request.to
+    layout = layouts.read_layout(request.layout)
+    files, folder = layouts.fill_layout(layout, resolved, request.leave_out), request.to
     _refuse_existing(layout, request)
     geolevels = _geolevels(layout, resolved)
     for product in resolved.products.values():
@@ -116,9 +108,8 @@ def _refuse_existing(layout: Layout, request: ExportRequest) -> None:
 def _geolevels(layout: Layout, resolved: Resolved) -> list[str]:
     """Return the census geolevels that a layout wants, in its order."""
     digits = resolved.plan.census_digits
-    if layout.geolevels is None:
-        return [*digits]
-    return [name for wanted in layout.geolevels for name in digits if digits[name] == wanted]
+    wanted = digits.values() if layout.geolevels is None else layout.geolevels
+    return [name for length in wanted for name in digits if digits[name] == length]
 
 
 # --- rows with all fields -------------------------------------------------------------------------
@@ -129,9 +120,8 @@ def _rows(
 ) -> Iterator[pa.Table]:
     """Yield rows of a file with all fields that its columns need, but no number."""
     if file.records is None:
-        leaf = resolved.plan.leaf.name
-        made = (_geounits(layout, resolved, file, name, name == leaf) for name in geolevels)
-        yield from chain.from_iterable(made)
+        for geolevel in geolevels:
+            yield from _geounits(layout, resolved, file, geolevel)
         return
     plan, release = file.records.plan, file.records.release
     for low, high in even_pieces(release, plan.leaf.name, _LEAVES):
@@ -140,62 +130,47 @@ def _rows(
             for name, (attribute, codes) in file.levels.items():
                 labels = rows.column(attribute).combine_chunks()
                 levels = pa.DictionaryArray.from_arrays(labels.indices, pa.array(codes))
-                fields[_levels_field(name)] = levels.cast(pa.string())
+                fields[f"level of {name}"] = levels.cast(pa.string())
             yield _checked(layout, pa.table(fields))
-
-
-def _levels_field(column: str) -> str:
-    return f"level of {column}"
 
 
 def _checked(layout: Layout, rows: pa.Table) -> pa.Table:
     """Return rows of leaves if their geocodes fit the layout.
 
     Raises:
-      InputError: A geocode does not.
+      InputError: A geocode has letters, and the layout wants digits.
     """
-    fits = pc.match_substring_regex(rows.column("geocode"), f"^(?:{layout.leaf})$")
-    if not pc.all(fits).as_py() and len(fits):
-        wrong = rows.filter(pc.invert(fits)).column("geocode")[0].as_py()
-        where = f"das export --as {layout.name}"
-        raise InputError(where, "cannot hold a geocode of a leaf", got=wrong, want=layout.leaf)
+    wrong = rows.filter(pc.invert(pc.ascii_is_decimal(rows.column("geocode"))))
+    if layout.leaf_digits is not None and wrong.num_rows:
+        where, what = f"das export --as {layout.name}", "cannot hold a geocode of a leaf"
+        raise InputError(where, what, got=wrong.column("geocode")[0].as_py(), want="digits")
     return rows
 
 
 def _fields(
-    layout: Layout,
-    resolved: Resolved,
-    geolevel: str,
-    geocodes: pa.ChunkedArray,
-    names: pa.ChunkedArray | None,
-) -> dict[str, pa.Array | pa.ChunkedArray]:
+    layout: Layout, resolved: Resolved, geolevel: str, geocodes: pa.Array, names: pa.Array | None
+) -> dict[str, pa.Array]:
     """Return the fields of rows that every layout has, except for the number."""
-    rows = len(geocodes)
-    run = pa.array([resolved.config.name] * rows, pa.string())
-    place = pa.array([""] * rows, pa.string()) if names is None else names
+    texts = {"geolevel": geolevel, "run": resolved.config.name, "place": ""}
+    fields = {name: pa.repeat(text, len(geocodes)) for name, text in texts.items()}
+    fields |= {} if names is None else {"place": names}
     if not layout.quoted:  # text without quotation marks cannot hold the delimiter
         bad = f'["\\r\\n{re.escape(layout.delimiter)}]'
-        run, place = (pc.replace_substring_regex(one, bad, "") for one in (run, place))
-    return {
-        "geocode": geocodes,
-        "geolevel": repeated(geolevel, rows).cast(pa.string()),
-        "length": pc.utf8_length(geocodes).cast(pa.string()),
-        "place": place,
-        "run": run,
-    }
+        fields = {name: pc.replace_substring_regex(one, bad, "") for name, one in fields.items()}
+    length = pc.utf8_length(geocodes).cast(pa.string())
+    return {"geocode": geocodes, "length": length, **fields}
 
 
 def _geounits(
-    layout: Layout, resolved: Resolved, file: FilledFile, geolevel: str, is_leaf: bool
+    layout: Layout, resolved: Resolved, file: FilledFile, geolevel: str
 ) -> Iterator[pa.Table]:
     """Yield the geounits of a geolevel with the variables of the tables of a file."""
     tables = [table for table in file.tables.values() if table.product is not None]
-    width = sum(table.size for table in tables) or 1
+    width = sum(len(table.variables) for table in tables) or 1
     products = {table.product.name: table.product for table in tables if table.product}
     products = products or {resolved.last.name: resolved.last}
-    estimates: dict[str, list[Estimates]] = {}
-    if file.file.intervals:
-        estimates = {table.name: _estimates(layout, table, geolevel) for table in tables}
+    wanted = tables if file.file.intervals else []
+    estimates = {table.name: _estimates(layout, table, geolevel) for table in wanted}
     most = min(most_geounits(one.release, geolevel, width) for one in products.values())
     every = [*chain.from_iterable(estimates.values())]
     every.sort(key=lambda one: not isinstance(one, ComputedEstimates))  # those divide no family
@@ -211,18 +186,18 @@ def _geounits(
         for table in tables:
             counts = of_product[table.product.name].counts  # type: ignore[union-attr]
             answers = np.concatenate([query.answer(counts) for query in table.queries], axis=1)
-            fields |= dict(zip(table.variables, map(pa.array, answers.T), strict=True))
-            if table.name in estimates:
-                read = [one.read(some.codes) for one in estimates[table.name]]
-                values, errors = (np.concatenate(each, axis=1) for each in zip(*read, strict=True))
-                factor = normal_factor(estimates[table.name][0].confidence)
-                ends = central_intervals(values, errors, factor)
-                for name, numbers in zip(_ENDS, (values, ends.lower, ends.upper), strict=True):
-                    columns = map(pa.array, np.round(numbers, DECIMALS).T + 0.0)  # no -0.0
-                    names = [f"{variable}_{name}" for variable in table.variables]
-                    fields |= dict(zip(names, columns, strict=True))
+            fields |= zip(table.variables, map(pa.array, answers.T), strict=True)
+            if table.name not in estimates:
+                continue
+            read = [one.read(some.codes) for one in estimates[table.name]]
+            values, errors = (np.concatenate(each, axis=1) for each in zip(*read, strict=True))
+            factor = normal_factor(estimates[table.name][0].confidence)
+            ends = central_intervals(values, errors, factor)
+            for name, numbers in zip(_ENDS, (values, ends.lower, ends.upper), strict=True):
+                columns = map(pa.array, np.round(numbers, DECIMALS).T + 0.0)  # no -0.0
+                fields |= zip((f"{one}_{name}" for one in table.variables), columns, strict=True)
         rows = pa.table(fields)
-        yield _checked(layout, rows) if is_leaf else rows
+        yield _checked(layout, rows) if geolevel == resolved.plan.leaf.name else rows
 
 
 def _estimates(layout: Layout, table: FilledTable, geolevel: str) -> list[Estimates]:
@@ -231,8 +206,8 @@ def _estimates(layout: Layout, table: FilledTable, geolevel: str) -> list[Estima
     Raises:
       OutputError: The release has none.
     """
-    product: Product | None = table.product
-    found = [estimates_of(product, geolevel, query) for query in table.queries] if product else []
+    product: Product = table.product  # type: ignore[assignment]
+    found = [estimates_of(product, geolevel, query) for query in table.queries]
     known = [one for one in found if one is not None]
     if len(known) < len(found):
         raise OutputError(
@@ -287,18 +262,14 @@ class _Writer:
         for path, writer in self.parquet.items():
             self._flush(path)
             writer.close()
-        return {
-            self._path(value, ending): value
-            for value in self.numbers
-            for ending in self.layout.endings
-        }
+        return {self._path(v, ending): v for v in self.numbers for ending in self.layout.endings}
 
     def _path(self, value: str, ending: str) -> Path:
         return self.folder / self.layout.file_name(self.file.file.name, value, ending)
 
     def _table(self, rows: pa.Table) -> pa.Table:
         """Return the columns of the file."""
-        columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+        columns: dict[str, pa.Array] = {}
         for column in self.file.file.columns:
             columns[column.name] = self._filled(column, rows, columns)
         for name in self.file.file.tables:
@@ -317,20 +288,17 @@ class _Writer:
                 yield variable, pa.nulls(rows.num_rows, pa.int64())
 
     def _filled(
-        self,
-        column: LayoutColumn,
-        rows: pa.Table,
-        columns: Mapping[str, pa.Array | pa.ChunkedArray],
-    ) -> pa.Array | pa.ChunkedArray:
+        self, column: layouts.LayoutColumn, rows: pa.Table, columns: Mapping[str, pa.Array]
+    ) -> pa.Array:
         """Return the values of a column of text.
 
         Raises:
           InputError: A value has no code.
         """
-        if _levels_field(column.name) in rows.column_names:
-            return rows.column(_levels_field(column.name))
+        if f"level of {column.name}" in rows.column_names:
+            return rows.column(f"level of {column.name}")
         parts = [pa.repeat("", rows.num_rows)]
-        for place, part in enumerate(FIELD.split(column.text)):
+        for place, part in enumerate(layouts.FIELD.split(column.text)):
             if place % 2 == 0:
                 parts += [pa.scalar(part)] if part else []
             elif part in columns or part in rows.column_names:
@@ -345,9 +313,7 @@ class _Writer:
             text = pc.utf8_lpad(text, column.width, "0")
         return text if column.codes is None else self._coded(column, text)
 
-    def _coded(
-        self, column: LayoutColumn, text: pa.Array | pa.ChunkedArray
-    ) -> pa.Array | pa.ChunkedArray:
+    def _coded(self, column: layouts.LayoutColumn, text: pa.Array) -> pa.Array:
         """Replace texts by their codes; an empty text stays empty."""
         codes = self.layout.codes[column.codes or ""]
         known = pc.index_in(text, value_set=pa.array([*codes], pa.string()))
@@ -385,19 +351,17 @@ class _Writer:
 
 def _text(layout: Layout, table: pa.Table, *, is_first: bool) -> bytes:
     """Format rows as text in the dialect of a layout."""
-    quoting = "needed" if layout.quoted else "none"
-    options = pa_csv.WriteOptions(
-        include_header=layout.header and is_first,
-        delimiter=layout.delimiter,
-        quoting_style=quoting,
-        quoting_header=quoting,
+    quotes = dict.fromkeys(
+        ("quoting_style", "quoting_header"), "needed" if layout.quoted else "none"
     )
+    has_header = layout.header and is_first
+    options = pa_csv.WriteOptions(include_header=has_header, delimiter=layout.delimiter, **quotes)
     buffer = pa.BufferOutputStream()
     pa_csv.write_csv(without_formulas(table) if layout.quoted else table, buffer, options)
-    data = buffer.getvalue().to_pybytes()
+    data = bytes(buffer.getvalue().to_pybytes())
     if layout.encoding == "utf-8":
-        return bytes(data)
-    return bytes(data).decode("utf-8").encode(layout.encoding, "replace")
+        return data
+    return data.decode("utf-8").encode(layout.encoding, "replace")
 
 
 def _zipped(layout: Layout, made: Mapping[Path, str], folder: Path) -> dict[Path, str]:

@@ -15,7 +15,7 @@ from importlib.resources import as_file
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field
 
 from das.errors import ConfigError, SchemaError
 from das.queries.query import Query, parse_query
@@ -31,17 +31,9 @@ FIELDS = ("geocode", "geolevel", "length", "place", "number", "run")
 """Fields that every row has: census geocode and its length, names of geolevel and geounit, number
 of the row in its file, and name of the run."""
 _FOLDER = "export"  # in conf
-_MOST_DIGITS = 100  # of a geocode
-
-
-def _named(value: object) -> object:
-    """Read the name of an empty column as that column."""
-    return {"name": value} if isinstance(value, str) else value
-
-
-def _alternatives(value: object) -> object:
-    """Read a single query as a list of one."""
-    return [value] if isinstance(value, str) else value
+# A column without a value is written as its name, and a single query without a list.
+_Named = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
+_Listed = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 
 
 class LayoutColumn(Model):
@@ -74,21 +66,18 @@ class LayoutTable(Model):
     variables: Annotated[Whole, Field(gt=0)]
     """Number of the variables."""
 
-    queries: list[Annotated[list[Text], BeforeValidator(_alternatives)]]
+    queries: list[Annotated[list[Text], _Listed]]
     """Queries whose answers are the variables, in order. Of a list of queries, the first that the
     product can answer. {NAME} stands for an entry of `texts`."""
 
 
 class LayoutFile(Model):
-    """A file of a layout."""
+    """A file of a layout: a row per record if a column has an axis, else a row per geounit."""
 
     name: Text
     """Name of the file without ending; the name of the split in braces stands for its value."""
 
-    rows: Literal["geounits", "records"]
-    """What a row is: a geounit, or a record of a leaf geounit."""
-
-    columns: list[Annotated[LayoutColumn, BeforeValidator(_named)]]
+    columns: list[Annotated[LayoutColumn, _Named]]
     """Columns in order. A name alone is an empty column."""
 
     tables: list[Text] = Field(default=[])
@@ -100,13 +89,6 @@ class LayoutFile(Model):
     optional: bool = False
     """Whether the file is left out if no product has its attributes."""
 
-    @field_validator("tables")
-    @classmethod
-    def _of_geounits(cls, tables: list[str], info: ValidationInfo) -> list[str]:
-        if tables and info.data.get("rows") == "records":
-            raise ValueError("are of geounits; a file of records has none")
-        return tables
-
 
 class Layout(Model):
     """conf/export/*.yaml: the files that `das export` writes."""
@@ -117,8 +99,8 @@ class Layout(Model):
     source: Text
     """Where the columns and codes are documented."""
 
-    leaf: Text = ".+"
-    """Regular expression of the geocodes of the leaf geolevel."""
+    leaf_digits: Whole | None = None
+    """Digits of the geocodes of the leaf geolevel. Default: any, letters included."""
 
     geolevels: list[Whole] | None = None
     """Lengths of the geocodes of the geolevels to write, in order. Default: all."""
@@ -160,7 +142,8 @@ class Layout(Model):
 
     def file_name(self, file: str, value: str, ending: str = "") -> str:
         """Return the name of a file for a value of the split, which is in lower case."""
-        return file.replace(f"{{{self.split.name}}}", value.lower()) + ending
+        plain = re.sub(r"[^\w.+-]", "-", value.lower())  # values can come from a release of others
+        return file.replace(f"{{{self.split.name}}}", plain) + ending
 
 
 def read_layout(name: str | None) -> Layout:
@@ -169,17 +152,18 @@ def read_layout(name: str | None) -> Layout:
     Raises:
       ConfigError: There is no such layout, or the file cannot be read.
     """
+    known = [path.stem for path in ready_files() if str(path.parent) == _FOLDER]
     if name is not None and Path(name).suffix in (".yaml", ".yml"):
         layout = read_model(Path(name), Layout)
+    elif name not in known:
+        want = f"one of {known}, or the path of a layout, such as own.yaml"
+        raise ConfigError("das export --as", "is no known layout", got=name, want=want)
     else:
-        known = [path.stem for path in ready_files() if str(path.parent) == _FOLDER]
-        if name not in known:
-            want = f"one of {known}, or the path of a layout, such as own.yaml"
-            raise ConfigError("das export --as", "is no known layout", got=name, want=want)
         with as_file(ready_folder() / _FOLDER / f"{name}.yaml") as path:
             layout = read_model(path, Layout)
     if layout.tables_of is None:
         return layout
+    refuse_unknown(f"layout {layout.name}, tables_of", "is unknown", [layout.tables_of], known)
     other = read_layout(layout.tables_of)
     return layout.model_copy(update={"texts": other.texts, "tables": other.tables})
 
@@ -190,20 +174,15 @@ class FilledTable:
 
     Attributes:
       name: Name of the table.
-      size: Number of variables.
+      variables: Names of the variables, such as P0010001.
       product: Product that answers the queries; None if the table is left out.
       queries: Queries on the schema of the product; their answers are the variables.
     """
 
     name: str
-    size: int
+    variables: Sequence[str]
     product: Product | None
-    queries: tuple[Query, ...]
-
-    @property
-    def variables(self) -> list[str]:
-        """Return the names of the variables, such as P0010001."""
-        return [f"{self.name}{number:04d}" for number in range(1, self.size + 1)]
+    queries: Sequence[Query]
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,42 +217,41 @@ def fill_layout(layout: Layout, resolved: Resolved, leave_out: Sequence[str]) ->
     where = f"das export --as {layout.name}"
     refuse_unknown(f"{where} --leave-out", "is no table", leave_out, layout.tables)
     leaf, digits = [*resolved.plan.census_digits.items()][-1]
-    if not re.fullmatch(layout.leaf, "0" * digits):
-        got = f"geolevel {leaf}, {digits} digits"
-        raise ConfigError(
-            where, "cannot hold the geocodes of the leaves", got=got, want=layout.leaf
-        )
+    if layout.leaf_digits not in (None, digits):
+        got, want = f"geolevel {leaf}, {digits} digits", f"{layout.leaf_digits} digits"
+        raise ConfigError(where, "cannot hold the geocodes of the leaves", got=got, want=want)
     products = [*resolved.products.values()][::-1]  # the last is what users mean first
-    tables = {
-        name: _filled_table(layout, name, () if name in leave_out else products)
-        for name in layout.tables
+    fits = {
+        one.name: {name: table_queries(layout, name, one.plan.schema) for name in layout.tables}
+        for one in products
     }
+    # One product fills as many tables as possible, since counts of two products can differ.
+    products.sort(key=lambda one: sum(queries is None for queries in fits[one.name].values()))
+    tables = {}
+    for name, table in layout.tables.items():
+        able = [one for one in products if fits[one.name][name] and name not in leave_out]
+        product = able[0] if able else None
+        variables = [f"{name}{number:04d}" for number in range(1, table.variables + 1)]
+        queries = fits[product.name][name] if product else None
+        tables[name] = FilledTable(name, variables, product, queries or ())
     files = [_filled_file(layout, file, tables, products) for file in layout.files]
     filled = [file for file in files if file is not None]
-    used = dict.fromkeys(name for file in filled for name in file.tables)
+    used = dict.fromkeys(name for file in filled for name in file.file.tables)
     missing = [name for name in used if tables[name].product is None and name not in leave_out]
     if missing:
-        schemas = {name: _names(one.plan.schema) for name, one in resolved.products.items()}
         raise ConfigError(
             where,
             f"has tables that no product of the release can fill: {', '.join(missing)}",
-            got=schemas,
+            got={name: [*_axes(one.plan.schema)] for name, one in resolved.products.items()},
             want=" ".join(f"--leave-out {name}" for name in missing),
         )
     return filled
 
 
-def _names(schema: Schema) -> list[str]:
-    return [*(one.name for one in schema.attributes), *(one.name for one in schema.recodes)]
-
-
-def _filled_table(layout: Layout, name: str, products: Sequence[Product]) -> FilledTable:
-    """Return a table with the first product that answers all its queries, if there is one."""
-    for product in products:
-        queries = table_queries(layout, name, product.plan.schema)
-        if queries is not None:
-            return FilledTable(name, layout.tables[name].variables, product, queries)
-    return FilledTable(name, layout.tables[name].variables, None, ())
+def _axes(schema: Schema) -> dict[str, str]:
+    """Return the attribute of each attribute and recode."""
+    recodes = {one.name: one.attribute for one in schema.recodes}
+    return {one.name: one.name for one in schema.attributes} | recodes
 
 
 def table_queries(layout: Layout, name: str, schema: Schema) -> tuple[Query, ...] | None:
@@ -304,45 +282,41 @@ def table_queries(layout: Layout, name: str, schema: Schema) -> tuple[Query, ...
             return None
     size = sum(query.size for query in queries)
     if size != table.variables:
-        raise ConfigError(
-            where, "has another number of answers", got=size, want=f"{table.variables} variables"
-        )
+        raise ConfigError(where, "has another number of answers", got=size, want=table.variables)
     return tuple(queries)
 
 
 def _filled_file(
-    layout: Layout,
-    file: LayoutFile,
-    tables: Mapping[str, FilledTable],
-    products: Sequence[Product],
+    layout: Layout, file: LayoutFile, tables: Mapping[str, FilledTable], products: Sequence[Product]
 ) -> FilledFile | None:
     """Return a file with the first product that has its attributes; None if it may be missing."""
     where = f"layout {layout.name}, file {file.name}"
     refuse_unknown(where, "has an unknown table", file.tables, tables)
-    lists = [column.codes for column in file.columns if column.codes is not None]
+    lists = [one.codes for one in (layout.split, *file.columns) if one.codes is not None]
     refuse_unknown(where, "has an unknown list of codes", lists, layout.codes)
+    refuse_unknown(where, "is split by an unknown field", FIELD.findall(layout.split.text), FIELDS)
     owner = {variable: name for name, one in tables.items() for variable in one.variables}
     known, needed = {*FIELDS}, dict.fromkeys(file.tables)
     for column in file.columns:
-        fields = FIELD.findall(column.text)
-        refuse_unknown(f"{where}, column {column.name}", "has an unknown field", fields,
-                       (*known, *owner))  # fmt: skip
+        fields, place = FIELD.findall(column.text), f"{where}, column {column.name}"
+        refuse_unknown(place, "has an unknown field", fields, (*known, *owner))
         needed |= dict.fromkeys(owner[field] for field in fields if field in owner)
         known.add(column.name)
-    used = {name: tables[name] for name in needed}
-    if file.rows == "geounits":
-        return FilledFile(file, used, None, {})
+    with_axis = [column for column in file.columns if column.axis]
+    if not with_axis:
+        return FilledFile(file, {name: tables[name] for name in needed}, None, {})
+    refuse_unknown(where, "has records, and tables are of geounits", file.tables, ())
     for product in products:
         levels = dict(_levels(layout, file, product.plan.schema))
-        if len(levels) == sum(bool(column.axis) for column in file.columns):
+        if len(levels) == len(with_axis):
             return FilledFile(file, {}, product, levels)
     if file.optional:
         return None
     raise ConfigError(
         f"das export --as {layout.name}",
         f"has the file {file.name}, and no product of the release has its attributes",
-        got={product.name: _names(product.plan.schema) for product in products},
-        want=[" or ".join(column.axis) for column in file.columns if column.axis],
+        got={product.name: [*_axes(product.plan.schema)] for product in products},
+        want=[" or ".join(column.axis) for column in with_axis],
     )
 
 
@@ -350,13 +324,13 @@ def _levels(
     layout: Layout, file: LayoutFile, schema: Schema
 ) -> Iterator[tuple[str, tuple[str, Sequence[str]]]]:
     """Yield (column, (attribute, code of each level)) of the columns that a schema can fill."""
+    owner = _axes(schema)
     for column in file.columns:
-        axis = next((name for name in column.axis if name in _names(schema)), None)
+        axis = next((name for name in column.axis if name in owner), None)
         if axis is None:
             continue
-        query = parse_query(schema, axis)
-        factor = query.factors[query.kept[0]] if query.kept else query.factors[0]
-        codes = layout.codes.get(column.codes or "", {label: label for label in factor.labels})
+        position = [one.name for one in schema.attributes].index(owner[axis])
+        factor = parse_query(schema, axis).factors[position]
+        codes = layout.codes.get(column.codes or "", {name: name for name in factor.labels})
         if {*factor.labels} <= codes.keys():
-            attribute = schema.attributes[query.factors.index(factor)].name
-            yield column.name, (attribute, [codes[factor.labels[row]] for row in factor.codes])
+            yield column.name, (owner[axis], [codes[factor.labels[row]] for row in factor.codes])

@@ -209,7 +209,6 @@ OWN = {
     "files": [
         {
             "name": "own_{geolevel}",
-            "rows": "geounits",
             "columns": [{"name": "ID", "text": "{geocode}"}, {"name": "PLACE", "text": "{place}"}],
             "tables": ["S", "T"],
             "intervals": True,
@@ -317,10 +316,29 @@ def test_a_state_without_a_code_leaves_nothing(state: Path, das: Das, tmp_path: 
     assert not [*(tmp_path / "x").iterdir()]
 
 
-def test_letters_in_geocodes_are_refused(villages: Path, das: Das, tmp_path: Path) -> None:
-    path = own(tmp_path, leaf="9900[02-9]0+")  # 0 in all places fits no leaf of county 001
+def test_tables_in_a_file_of_records_are_refused(villages: Path, das: Das, tmp_path: Path) -> None:
+    columns = [{"name": "SEX", "axis": ["sex"]}]
+    path = own(tmp_path, files=[{"name": "people", "columns": columns, "tables": ["S"]}])
     code, printed = das("export", villages, "--as", path, "--to", tmp_path / "x")
-    assert code == 2, printed
+    assert code == 2
+    assert "file people: has records, and tables are of geounits; got S" in printed
+    path = own(tmp_path, files=[{"name": "people", "columns": columns}])
+    assert das("export", villages, "--as", path, "--to", tmp_path / "x")[0] == 0
+    assert {*(tmp_path / "x" / "people.txt").read_text().split()} == {"SEX", "female", "male"}
+
+
+def test_letters_in_geocodes_are_refused(das: Das, tmp_path: Path) -> None:
+    """Files of the 2020 layouts have digits only."""
+    people = toy.write_records(tmp_path)
+    with (tmp_path / "records.csv").open("w", newline="") as file:
+        rows = [("block", "sex", "age"), *((f"{code[:-1]}A", *rest) for code, *rest in people)]
+        csv.writer(file).writerows(rows)
+    config = toy.configuration(tmp_path, geography__geounits=None)
+    release = execute(config) / "release"
+    path = own(tmp_path, leaf_digits=10)
+    code, printed = das("export", release, "--as", path, "--to", tmp_path / "x")
+    assert code == 2
+    assert "cannot hold a geocode of a leaf; got 990010000A" in printed
 
 
 def test_a_release_without_intervals_is_refused(das: Das, here: None, tmp_path: Path) -> None:

@@ -179,12 +179,6 @@ def test_an_unknown_layout_names_the_known_ones() -> None:
             read_layout(name)
 
 
-def test_records_have_no_tables(written: Callable[[Change], Path]) -> None:
-    path = written(lambda document: document["files"][1].update(rows="records"))
-    with pytest.raises(ConfigError, match="a file of records has none"):
-        read_layout(str(path))
-
-
 def test_wide_uses_the_tables_of_the_redistricting_layout() -> None:
     wide, pl94 = map(read_layout, ("wide", "pl94"))
     assert (wide.tables, wide.texts) == (pl94.tables, pl94.texts)
