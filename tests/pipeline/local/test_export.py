@@ -7,7 +7,7 @@ import json
 import shutil
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,67 +16,35 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from jobs.design.synthetic.generate import GenerateSpec, generate
-from jobs.pipeline.config.models.data import Pl94Data, RecordsData
-from jobs.pipeline.config.schema import load_schema
+from jobs.design.synthetic.generate import GenerateSpec
 from tests.builders import toy
+from tests.builders.exports import (
+    read_microdata,
+    read_redistricting,
+    redistricting_counts,
+    released,
+    write_state,
+)
 from tests.builders.in_process import execute
 from tests.builders.places import product_in
 from tests.checkout import ROOT
 from tests.pipeline.local.test_spines import BOTH, ON_BOTH, configured
-from tests.release_checks import sparse
-from tests.unit.jobs.pipeline.confidential.read.reading import read
 from topdown_das import open_release
 
 Das = Callable[..., tuple[int, str]]
-
-SCHEMAS = ROOT / "conf" / "schema"
-PARTS = [{"column": "TABBLKST", "digits": 2}, {"column": "TABBLKCOU", "digits": 3},
-         {"column": "TABTRACTCE", "digits": 6}, {"column": "TABBLK", "digits": 4}]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release of two small states: persons of the redistricting schema, and units."""
-    folder = tmp_path_factory.mktemp("export")
-    data = folder / "data"
-    generate(GenerateSpec(blocks=50, states=2, seed=15, format="records"), data)
-    document = yaml.safe_load((ROOT / "conf" / "run" / "demo-units.yaml").read_text())
-    document["geography"]["geounits"] = {"path": str(data / "geounits.parquet")}
-    document["privacy"]["account"] = str(folder / "account.jsonl")
-    document["output"]["directory"] = str(folder / "out")
-    for name, product in document["products"].items():
-        product["data"]["path"] = str(data / {"units": "units", "persons": "records"}[name])
-        product["schema"] = str(SCHEMAS / Path(product["schema"]).name)
-        allocation = ROOT / "conf" / "allocation" / Path(product["privacy"]["allocation"]).name
-        product["privacy"]["allocation"] = str(allocation)
-    config = folder / "run.yaml"
-    config.write_text(yaml.safe_dump(document, sort_keys=False))
-    return execute(config) / "release"
+    spec = GenerateSpec(blocks=50, states=2, seed=15, format="records")
+    return execute(write_state(tmp_path_factory.mktemp("export"), spec)) / "release"
 
 
 @pytest.fixture(scope="module")
 def villages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release of the toy state, whose geocodes have ten digits and whose spine is designed."""
     return execute(configured(tmp_path_factory.mktemp("toy"), BOTH, ON_BOTH)) / "release"
-
-
-def released(release: Path, product: str = "persons") -> Counter[tuple[str, int]]:
-    """(block, cell) to released count."""
-    counts = sparse(product_in(release, product).counts("block"))
-    return Counter({(code, cell): n for code, of in counts.items() for cell, n in of.items()})
-
-
-def regrouped(
-    counts: Mapping[tuple[str, int], int], cell_of: Callable[[int], int | None]
-) -> Counter[tuple[str, int]]:
-    """Add counts up to other cells; None leaves a cell out."""
-    found: Counter[tuple[str, int]] = Counter()
-    for (code, cell), n in counts.items():
-        other = cell_of(cell)
-        if other is not None:
-            found[code, other] += n
-    return found
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -93,19 +61,11 @@ def test_redistricting_files_give_the_same_histograms(
     files = [f"{name}{kind}" for name in ("ak", "al") for kind in kinds]
     assert names == (["ak2020.pl.zip", "al2020.pl.zip"] if zipped else files)
 
-    def read_back(product: str, schema: str) -> Counter[tuple[str, int]]:
-        config = Pl94Data(input_format="pl94", path=tmp_path / "pl", product=product)
-        return read(config, load_schema(SCHEMAS / f"{schema}.yaml"), 15)
-
-    persons = released(state)
-    assert len({block[:2] for block, _ in persons}) == 2
-    assert read_back("persons", "pl94_tables") == regrouped(persons, lambda cell: cell % 252)
-    quarters = regrouped(persons, lambda cell: cell // 252)
-    assert read_back("group_quarters", "group_quarters") == quarters
-    units = regrouped(released(state, "units"), lambda cell: cell if cell < 2 else None)
-    assert read_back("housing_units", "housing_units") == units
-    assert sum(units.values())
-    assert sum(n for (_, kind), n in quarters.items() if kind)
+    want = redistricting_counts(state)
+    assert read_redistricting(tmp_path / "pl") == want
+    assert all(sum(counts.values()) for counts in want.values())
+    assert {block[:2] for block, _ in want["persons"]} == {"01", "02"}
+    assert {kind for _, kind in want["group_quarters"]} == {0, 3, 7}
 
 
 def test_geographic_header_names_every_geounit(state: Path, das: Das, tmp_path: Path) -> None:
@@ -134,26 +94,7 @@ def test_geographic_header_names_every_geounit(state: Path, das: Das, tmp_path: 
 def test_microdata_files_give_the_same_histograms(state: Path, das: Das, tmp_path: Path) -> None:
     """A reader of records reads back persons and units by the codes of the layout."""
     assert das("export", state, "--as", "ppmf", "--to", tmp_path)[0] == 0
-    codes = yaml.safe_load((ROOT / "conf" / "export" / "ppmf.yaml").read_text())["codes"]
-
-    def read_back(kind: str, schema: str, columns: dict[str, Any]) -> Counter[tuple[str, int]]:
-        found: Counter[tuple[str, int]] = Counter()
-        for path in tmp_path.glob(f"ppmf_{kind}_*.csv"):
-            settings = {"input_format": "records", "path": path, "geocode": PARTS}
-            config = RecordsData(**settings, columns=columns)
-            found += read(config, load_schema(SCHEMAS / f"{schema}.yaml"), 15)
-        return found
-
-    def column(name: str, codes_of: str) -> dict[str, Any]:
-        return {"column": name, "codes": {code: level for level, code in codes[codes_of].items()}}
-
-    columns = {
-        "hhgq": column("GQTYPE_PL", "gq_type"),
-        "votingage": column("VOTING_AGE", "voting_age"),
-        "hispanic": column("CENHISP", "hispanic"),
-        "cenrace": column("CENRACE", "race"),
-    }
-    assert read_back("person", "pl94", columns) == released(state)
+    assert read_microdata(tmp_path) == released(state)
     units = Counter[str]()
     for path in tmp_path.glob("ppmf_unit_*.csv"):
         with path.open(newline="") as file:
