@@ -68,7 +68,7 @@ def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporte
     geolevels = _geolevels(layout, resolved)
     for product in resolved.products.values():
         any_query = any(file.file.intervals for file in files)
-        verify_tables(product, [*geolevels, product.plan.leaf.name], any_query=any_query)
+        verify_tables(product, product.plan.geolevels, any_query=any_query)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with (

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from das.errors import ConfigError, SchemaError
+from das.errors import ConfigError, SchemaError, require_distinct
 from das.queries.query import Query, parse_query
 from das.schema import Schema
 from jobs.pipeline.config.files import read_model, ready_files, ready_folder
@@ -27,12 +27,13 @@ from jobs.pipeline.config.product import Product, Resolved
 
 FIELD = re.compile(r"\{(\w+)\}")
 """Name of a field in a text of a layout."""
-FIELDS = ("geocode", "geolevel", "length", "place", "number", "run")
-"""Fields that every row has: census geocode and its length, names of geolevel and geounit, number
-of the row in its file, and name of the run."""
+FIELDS = ("geocode", "geolevel", "length", "place", "run", "number")
+"""Fields that every row has: census geocode, name of the geolevel, length of the geocode, name of
+the geounit, name of the run, and number of the row in its file."""
 _FOLDER = "export"  # in conf
 # A column without a value is written as its name, and a single query without a list.
 _Named = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
+_Digit = Annotated[Whole, Field(ge=1)]
 _Listed = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 
 
@@ -47,7 +48,7 @@ class LayoutColumn(Model):
     of the geounit), number (of the row in its file), run (name of the run), the variables of
     tables, and columns further left."""
 
-    digits: tuple[Whole, Whole] | None = None
+    digits: tuple[_Digit, _Digit] | None = None
     """First and last character of the text to keep, from 1; a shorter text becomes empty."""
 
     width: Annotated[Whole, Field(ge=0)] = 0
@@ -294,7 +295,9 @@ def _filled_file(
     refuse_unknown(where, "has an unknown table", file.tables, tables)
     lists = [one.codes for one in (layout.split, *file.columns) if one.codes is not None]
     refuse_unknown(where, "has an unknown list of codes", lists, layout.codes)
-    refuse_unknown(where, "is split by an unknown field", FIELD.findall(layout.split.text), FIELDS)
+    split = FIELD.findall(layout.split.text)
+    refuse_unknown(where, "is split by an unknown field", split, FIELDS[:-1])  # numbers come later
+    require_distinct([c.name for c in file.columns], ConfigError, where, "has a column twice")
     owner = {variable: name for name, one in tables.items() for variable in one.variables}
     known, needed = {*FIELDS}, dict.fromkeys(file.tables)
     for column in file.columns:

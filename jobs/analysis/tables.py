@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -155,7 +155,7 @@ def write_release_tables(
     return [*paths.values()]
 
 
-def verify_tables(product: Product, geolevels: Iterable[str], *, any_query: bool) -> None:
+def verify_tables(product: Product, geolevels: Collection[str], *, any_query: bool) -> None:
     """Compare the datasets that tables are made from with their digests.
 
     Args:

@@ -268,6 +268,27 @@ def test_tables_in_a_file_of_records_are_refused(villages: Path, das: Das, tmp_p
     assert {*(tmp_path / "x" / "people.txt").read_text().split()} == {"SEX", "female", "male"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": [{"name": "A"}, {"name": "A"}]}, "has a column twice; got ['A']"),
+        ({"columns": [{"name": "A", "text": "{b}"}]}, "column A: has an unknown field; got b"),
+        ({"columns": [{"name": "A", "codes": "x"}]}, "has an unknown list of codes; got x"),
+        ({"tables": ["X"]}, "has an unknown table; got X"),
+    ],
+)
+def test_contradictions_of_an_own_layout_are_refused(
+    villages: Path, das: Das, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = own(tmp_path, files=[{**OWN["files"][0], **changes}])
+    code, printed = das("export", villages, "--as", path, "--to", tmp_path / "x")
+    assert code == 2
+    assert message in printed
+    path = own(tmp_path, split={"name": "n", "text": "{number}"})
+    code, printed = das("export", villages, "--as", path, "--to", tmp_path / "x")
+    assert "is split by an unknown field; got number" in printed
+
+
 def test_letters_in_geocodes_are_refused(das: Das, tmp_path: Path) -> None:
     """Files of the 2020 layouts have digits only."""
     people = toy.write_records(tmp_path)

@@ -173,6 +173,26 @@ def test_contradictions_are_refused(
         table_queries(layout, "P001", PL94)
 
 
+@pytest.mark.parametrize("name", ["pl94", "dhc_persons", "pl94_cvap"])
+def test_finer_schemas_fill_the_tables_of_persons(name: str) -> None:
+    """Recodes of a finer schema have the names and levels of the redistricting attributes."""
+    layout, schema = read_layout("pl94"), load_schema(SCHEMAS / f"{name}.yaml")
+    filled = {table for table in layout.tables if table_queries(layout, table, schema)}
+    assert filled == {*layout.tables} - {"H001"}
+
+
+def test_a_digit_counts_from_one(written: Callable[[Change], Path]) -> None:
+    path = written(lambda document: document["split"].update(digits=[0, 2]))
+    with pytest.raises(ConfigError, match=r"split\.digits\.0: Input should be greater"):
+        read_layout(str(path))
+
+
+def test_tables_of_another_file_are_refused(written: Callable[[Change], Path]) -> None:
+    path = written(lambda document: document.update(tables_of="own.yaml"))
+    with pytest.raises(ConfigError, match=r"tables_of: is unknown; got own.yaml"):
+        read_layout(str(path))
+
+
 def test_an_unknown_layout_names_the_known_ones() -> None:
     for name in ("mdf", None):
         with pytest.raises(ConfigError, match=r"no known layout.*pl94.*ppmf.*wide"):
