@@ -7,7 +7,6 @@ from typing import get_args
 
 import yaml
 
-from jobs.analysis.layouts import read_layout, table_queries
 from jobs.cli import reference
 from jobs.cli.pages import escaped
 from jobs.pipeline.config.load import load_run
@@ -17,7 +16,6 @@ from jobs.pipeline.config.models.kinds.kind import CountedConfig, KindConfig
 from jobs.pipeline.config.models.products import BudgetConfig, ProductConfig, ProductOutputConfig
 from jobs.pipeline.config.models.run import RunConfig, model_fields
 from jobs.pipeline.config.models.values import Model
-from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.storage.layout import MICRODATA
 from jobs.survey.models import ReleasedSurveyConfig, WithheldSurveyData
 from tests.checkout import ROOT
@@ -83,15 +81,6 @@ def test_the_example_of_groups_loads() -> None:
     assert {*GroupsFile.model_fields} - {"limits", "targets", "floor", "tables"} == {
         *groups.model_fields_set
     }
-
-
-def test_the_example_of_a_layout_fits_the_example_of_a_schema(tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text(example("own.yaml"))
-    (tmp_path / "schema.yaml").write_text(example("schema.yaml"))
-    layout = read_layout(str(tmp_path / "own.yaml"))
-    queries = table_queries(layout, "SEX", load_schema(tmp_path / "schema.yaml"))
-    assert queries is not None
-    assert [query.name for query in queries] == ["sex"]
 
 
 def test_the_run_example_names_every_section() -> None:
