@@ -126,7 +126,7 @@ def _rows(
     plan, release = file.records.plan, file.records.release
     for low, high in even_pieces(release, plan.leaf.name, _LEAVES):
         for rows in person_rows(plan, release, Batch(plan.leaf.index, low, high, 0)):
-            fields = _fields(layout, resolved, plan.leaf.name, rows.column("geocode"), None)
+            fields = _fields(resolved, plan.leaf.name, rows.column("geocode"), None)
             for name, (attribute, codes) in file.levels.items():
                 labels = rows.column(attribute).combine_chunks()
                 levels = pa.DictionaryArray.from_arrays(labels.indices, pa.array(codes))
@@ -148,15 +148,12 @@ def _checked(layout: Layout, rows: pa.Table) -> pa.Table:
 
 
 def _fields(
-    layout: Layout, resolved: Resolved, geolevel: str, geocodes: pa.Array, names: pa.Array | None
+    resolved: Resolved, geolevel: str, geocodes: pa.Array, names: pa.Array | None
 ) -> dict[str, pa.Array]:
     """Return the fields of rows that every layout has, except for the number."""
     texts = {"geolevel": geolevel, "run": resolved.config.name, "place": ""}
     fields = {name: pa.repeat(text, len(geocodes)) for name, text in texts.items()}
     fields |= {} if names is None else {"place": names}
-    if not layout.quoted:  # text without quotation marks cannot hold the delimiter
-        bad = f'["\\r\\n{re.escape(layout.delimiter)}]'
-        fields = {name: pc.replace_substring_regex(one, bad, "") for name, one in fields.items()}
     length = pc.utf8_length(geocodes).cast(pa.string())
     return {"geocode": geocodes, "length": length, **fields}
 
@@ -182,7 +179,7 @@ def _geounits(
     for several in zip(*readers.values(), strict=True):
         of_product = dict(zip(readers, several, strict=True))
         some = several[0]
-        fields = _fields(layout, resolved, geolevel, some.shown, some.names)
+        fields = _fields(resolved, geolevel, some.shown, some.names)
         for table in tables:
             counts = of_product[table.product.name].counts  # type: ignore[union-attr]
             answers = np.concatenate([query.answer(counts) for query in table.queries], axis=1)
@@ -272,6 +269,9 @@ class _Writer:
         columns: dict[str, pa.Array] = {}
         for column in self.file.file.columns:
             columns[column.name] = self._filled(column, rows, columns)
+        if not self.layout.quoted:  # text without quotation marks cannot hold the delimiter
+            bad = f'["\\r\\n{re.escape(self.layout.delimiter)}]'
+            columns = {k: pc.replace_substring_regex(v, bad, "") for k, v in columns.items()}
         for name in self.file.file.tables:
             columns |= self._variables(self.file.tables[name], rows)
         return pa.table(columns)

@@ -265,7 +265,14 @@ def test_tables_in_a_file_of_records_are_refused(villages: Path, das: Das, tmp_p
     assert "file people: has records, and tables are of geounits; got S" in printed
     path = own(tmp_path, files=[{"name": "people", "columns": columns}])
     assert das("export", villages, "--as", path, "--to", tmp_path / "x")[0] == 0
-    assert {*(tmp_path / "x" / "people.txt").read_text().split()} == {"SEX", "female", "male"}
+    people = tmp_path / "x" / "people.txt"
+    assert {*people.read_text().split()} == {"SEX", "female", "male"}
+    people.unlink()  # a code that holds the delimiter is written without it
+    codes = {"c": {"female": 'a "w"', "male": "b"}}
+    columns = [{"name": "SEX", "axis": ["sex"], "codes": "c"}]
+    path = own(tmp_path, codes=codes, files=[{"name": "people", "columns": columns}])
+    assert das("export", villages, "--as", path, "--to", tmp_path / "x")[0] == 0
+    assert {*people.read_text().splitlines()} == {"SEX", "aw", "b"}
 
 
 @pytest.mark.parametrize(
@@ -287,6 +294,22 @@ def test_contradictions_of_an_own_layout_are_refused(
     path = own(tmp_path, split={"name": "n", "text": "{number}"})
     code, printed = das("export", villages, "--as", path, "--to", tmp_path / "x")
     assert "is split by an unknown field; got number" in printed
+
+
+def test_an_optional_file_is_left_out_and_another_refused(
+    villages: Path, das: Das, tmp_path: Path
+) -> None:
+    """A release without units has no file of units."""
+    people = {"name": "people", "columns": [{"name": "SEX", "axis": ["sex"]}]}
+    units = {"name": "units", "columns": [{"name": "UNIT", "axis": ["unit", "h1"]}]}
+    path = own(tmp_path, files=[people, {**units, "optional": True}])
+    assert das("export", villages, "--as", path, "--to", tmp_path / "x")[0] == 0
+    assert [file.name for file in (tmp_path / "x").iterdir()] == ["people.txt"]
+    path = own(tmp_path, files=[people, units])
+    code, printed = das("export", villages, "--as", path, "--to", tmp_path / "y")
+    assert code == 2
+    assert "has the file units, and no product of the release has its attributes" in printed
+    assert "expected ['unit or h1']" in printed
 
 
 def test_letters_in_geocodes_are_refused(das: Das, tmp_path: Path) -> None:
