@@ -128,6 +128,23 @@ class ExploreRequest:
 
 
 @dataclass(frozen=True)
+class ExportRequest:
+    """Options of `das export`.
+
+    Attributes:
+      layout: Layout: pl94, ppmf, wide, or the path of a YAML file like those in conf/export.
+      to: Folder for the files; it may exist.
+      zip: Put the files into zip files, as the layout names them.
+      leave_out: Table of the layout to leave out, such as H001; repeat for more.
+    """
+
+    layout: str | None = field(default=None, metadata={"option": "--as"})
+    to: Path = Path("export")
+    zip: bool = False
+    leave_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class NmfImport:
     """Options of `das nmf import`.
 

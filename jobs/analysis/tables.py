@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -127,14 +127,7 @@ def write_release_tables(
                 path = folder / f"level={geolevel}" / f"{stem}.{name}"
                 refuse_foreign(path, _STARTS[name], "a table that `das tables` wrote before")
                 paths[geolevel, stem, name] = path
-    release = product.release
-    estimates = EstimateLayout.of(release)
-    leaf, *above = reversed(product.plan.spine.levels)
-    used = [*map(release.geography, product.plan.geolevels), *map(release.counts, wanted.queries)]
-    used += map(estimates.tables, wanted.queries)
-    if request.queries:  # queries without a stored table need the measurements
-        used += [*map(estimates.whole, above), release.measurements(leaf), release.invariants(leaf)]
-    verify_datasets(release, used)
+    verify_tables(product, wanted.queries, any_query=bool(request.queries))
     intervals = _intervals(product, request.confidence)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,6 +153,26 @@ def write_release_tables(
                 path.parent.mkdir(exist_ok=True)
                 draft.replace(path)
     return [*paths.values()]
+
+
+def verify_tables(product: Product, geolevels: Collection[str], *, any_query: bool) -> None:
+    """Compare the datasets that tables are made from with their digests.
+
+    Args:
+      product: Product of the release.
+      geolevels: Geolevels of the tables.
+      any_query: Whether queries without a stored table are needed, which takes the measurements.
+
+    Raises:
+      OutputError: A dataset is incomplete or changed.
+    """
+    release, estimates = product.release, EstimateLayout.of(product.release)
+    leaf, *above = reversed(product.plan.spine.levels)
+    used = [*map(release.geography, product.plan.geolevels), *map(release.counts, geolevels)]
+    used += map(estimates.tables, geolevels)
+    if any_query:
+        used += [*map(estimates.whole, above), release.measurements(leaf), release.invariants(leaf)]
+    verify_datasets(release, used)
 
 
 def read_table(
@@ -230,14 +243,20 @@ def _table(
     plan, release = product.plan, product.release
     if stem == H1:
         return GeolevelTable(plan, release, geolevel, query, is_h1=True)
-    estimates: Estimates | None = ReleasedEstimates.of(release, geolevel, query)
-    unknown = without_estimates(plan, [query]).get(query.name, ())
-    is_made = is_published(EstimateLayout.of(release).tables(geolevel))
-    if estimates is None and is_made and geolevel not in unknown:
-        estimator = LevelEstimator(plan, release, (query,), CONFIDENCE)
-        if geolevel in plan.off_spine:
-            estimates = CensusEstimates(estimator, geolevel, query)
-        else:
-            estimates = ComputedEstimates(estimator, plan.level(geolevel).index, query)
+    estimates = estimates_of(product, geolevel, query)
     classes = intervals.get((geolevel, query.name))
     return GeolevelTable(plan, release, geolevel, query, estimates, classes, confidence)
+
+
+def estimates_of(product: Product, geolevel: str, query: Query) -> Estimates | None:
+    """Open the estimates of any query at a geolevel, stored or computed; None if there are none."""
+    plan, release = product.plan, product.release
+    stored = ReleasedEstimates.of(release, geolevel, query)
+    unknown = without_estimates(plan, [query]).get(query.name, ())
+    is_made = is_published(EstimateLayout.of(release).tables(geolevel))
+    if stored is not None or not is_made or geolevel in unknown:
+        return stored
+    estimator = LevelEstimator(plan, release, (query,), CONFIDENCE)
+    if geolevel in plan.off_spine:
+        return CensusEstimates(estimator, geolevel, query)
+    return ComputedEstimates(estimator, plan.level(geolevel).index, query)

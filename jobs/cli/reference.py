@@ -19,6 +19,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from jobs.analysis.layouts import Layout
 from jobs.cli.pages import PLAIN, nested, section, words
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.groups import GroupsFile
@@ -29,7 +30,7 @@ from jobs.pipeline.storage.place import StoredPlace
 from jobs.survey.models import SurveyConfig
 
 _PLAIN = {**PLAIN, Fraction: "fraction", Path: "path", StoredPlace: "address"}
-_FILES = (RunConfig, SchemaFile, AllocationFile, GroupsFile, SurveyConfig)
+_FILES = (RunConfig, SchemaFile, AllocationFile, GroupsFile, SurveyConfig, Layout)
 _RENAMED = "RenamedKeys"
 _FORMAT = "Which of the input formats this is."
 

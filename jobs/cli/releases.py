@@ -16,6 +16,7 @@ from jobs.analysis.requests import (
     AreasRequest,
     EstimateRequest,
     ExploreRequest,
+    ExportRequest,
     InspectRequest,
     IntervalSettings,
     NmfImport,
@@ -281,6 +282,20 @@ def explore(
         typer.echo(printable(note), err=True)
     kind = "CONFIDENTIAL" if internal else "publishable"
     typer.echo(printable(f"{output}  {size / 1e6:.1f} MB  {kind}"))
+
+
+@with_options
+def export(release: Finished, request: ExportRequest, quiet: QuietOption = False) -> None:
+    """Write a release in the layout that other programs read.
+
+    Layouts are the 2020 redistricting files, privacy-protected microdata, and a wide table with
+    intervals; further ones are YAML files.
+    """
+    from jobs.analysis.export import export_release
+    from jobs.pipeline.tasks.progress import Reporter
+
+    for path in export_release(release.load(), request, Reporter(quiet=quiet)):
+        _name_published(path)
 
 
 @with_options

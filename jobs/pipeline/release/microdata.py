@@ -44,7 +44,7 @@ def write_microdata(
     """
 
     def rows(batch: Batch) -> Iterator[pa.Table]:
-        return _persons(plan, release, batch)
+        return person_rows(plan, release, batch)
 
     folders = {name: release.microdata / name for name in formats}
     _write("microdata", plan, release, folders, rows, tasks)
@@ -97,8 +97,11 @@ def _write(
         publish(folder, [part[name] for part in parts], known)
 
 
-def _persons(plan: Plan, release: ReleaseLayout, batch: Batch) -> Iterator[pa.Table]:
-    """Yield tables with one row per person of a range of leaves; at least one table."""
+def person_rows(plan: Plan, release: ReleaseLayout, batch: Batch) -> Iterator[pa.Table]:
+    """Yield tables with one row per person of a range of leaves; at least one table.
+
+    Columns: geocode, then one column per attribute with the label of its level.
+    """
     codes, names = read_both_geocodes(release, plan.leaf.name, batch.low, batch.high)
     counts = read_counts(release, plan.leaf.name, codes, plan.schema.size)
     geocodes, owners, ends = pa.array(names, pa.string()), counts.owners(), np.cumsum(counts.counts)

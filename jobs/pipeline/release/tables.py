@@ -46,7 +46,8 @@ _ROWS = 200_000  # rows held at once: with the texts of CSV some 50 MB
 # Bytes of count files read at once, some tens of MB in memory. Rows are no bound: a table of totals
 # has one row for each of 152,000 enumeration districts, whose 320 cells each took 4.6 GB.
 _BYTES = 4_000_000
-_DECIMALS = 3  # decimals of estimates, finer than the noise; default, not measured
+DECIMALS = 3
+"""Decimals of estimates, finer than the noise; default, not measured."""
 
 
 class Estimates(Protocol):
@@ -134,7 +135,7 @@ def most_geounits(release: ReleaseLayout, geolevel: str, rows: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Geounits:
+class Geounits:
     """Some geounits of a geolevel, with their protected counts.
 
     Attributes:
@@ -159,9 +160,14 @@ class _Geounits:
         return found if self.names is None else {**found, "name": self.names.take(rows)}
 
 
-def _read_geounits(
+def read_geounits(
     plan: Plan, release: ReleaseLayout, geolevel: str, pieces: Iterator[Piece]
-) -> Iterator[_Geounits]:
+) -> Iterator[Geounits]:
+    """Yield the geounits of each range of a geolevel, with their protected counts.
+
+    Raises:
+      OutputError: The geolevel is not solved, or a file cannot be read.
+    """
     geography = RangeReader(
         Dataset.open(release.geography(geolevel)), without=("parent", "n_children")
     )
@@ -172,7 +178,7 @@ def _read_geounits(
         codes = texts(table)
         known = "census_geocode" in table.column_names
         shown = table.column("census_geocode" if known else "geocode")
-        yield _Geounits(codes, shown, names, read_histograms(counts, codes, plan.schema.size))
+        yield Geounits(codes, shown, names, read_histograms(counts, codes, plan.schema.size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,10 +214,10 @@ class GeolevelTable:
             pieces = even_pieces(self.release, self.geolevel, most)
         else:
             pieces = self.estimates.pieces(most)
-        for some in _read_geounits(self.plan, self.release, self.geolevel, pieces):
+        for some in read_geounits(self.plan, self.release, self.geolevel, pieces):
             yield self._h1(some) if self.is_h1 else self._table(some)
 
-    def _h1(self, some: _Geounits) -> pa.Table:
+    def _h1(self, some: Geounits) -> pa.Table:
         labels, columns = self.query.labels(), some.columns(self.geolevel, 1)
         answers = self.query.answer(some.counts)
         occupied, vacant = (answers[:, labels.index(name)] for name in ("occupied", "vacant"))
@@ -219,7 +225,7 @@ class GeolevelTable:
             columns[f"H001000{number}"] = pa.array(counts, pa.int64())
         return pa.table(columns)
 
-    def _table(self, some: _Geounits) -> pa.Table:
+    def _table(self, some: Geounits) -> pa.Table:
         answers = self.query.answer(some.counts)
         columns = some.columns(self.geolevel, self.query.size)
         known = {*columns, *_NUMBERS}
@@ -241,7 +247,7 @@ class GeolevelTable:
             for name, column in zip(
                 _NUMBERS[-4:], (values, errors, ends.lower, ends.upper), strict=True
             ):  # adding 0.0 turns -0.0 into 0.0, which is written without a sign
-                columns[name] = pa.array(np.round(column, _DECIMALS).ravel() + 0.0)
+                columns[name] = pa.array(np.round(column, DECIMALS).ravel() + 0.0)
         return pa.table(columns)
 
     def _labels(self, geounits: int) -> Iterator[tuple[str, pa.DictionaryArray]]:

@@ -136,6 +136,7 @@ IMPLIED_UNIT = "tests/unit/invariants/test_implied.py::"
 LEAVES_UNIT = "tests/unit/invariants/test_leaves.py::"
 BETWEEN_UNIT = "tests/unit/invariants/test_between.py::"
 RUNNABLE_TEST = "tests/pipeline/local/test_runnable.py::"
+EXPORT_TEST = "tests/pipeline/local/test_export.py::"
 INVARIANTS_UNIT = "tests/unit/jobs/pipeline/config/test_invariants_section.py::"
 EXACT_UNIT = "tests/unit/invariants/test_exact.py::"
 OBJECTIVES_ORACLE = "tests/unit/solvers/objectives/test_postprocessing_oracle.py::"
@@ -677,6 +678,20 @@ FAULTS = (
         "    require_runnable(resolved)\n",
         "",
         (RUNNABLE_TEST + "test_a_finished_release_is_not_repeated_but_read",),
+    ),
+    Fault(
+        "an export has the ends of intervals in the wrong order",
+        "jobs/analysis/export.py",
+        "(values, ends.lower, ends.upper)",
+        "(values, ends.upper, ends.lower)",
+        (EXPORT_TEST + "test_wide_table_has_the_estimates_and_intervals_of_the_release",),
+    ),
+    Fault(
+        "an export has geocodes of the spine in place of census geocodes",
+        "jobs/analysis/export.py",
+        "some.shown, some.names",
+        "pa.array(some.codes), some.names",
+        (EXPORT_TEST + "test_an_own_layout_needs_no_code",),
     ),
     Fault(
         "a run that could not be finished is imported",

@@ -35,7 +35,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name not in {"tests", "conf"}:
             mode = PycInvalidationMode.CHECKED_HASH
             compile_dir(folder / name, quiet=1, invalidation_mode=mode)
-    shutil.copy(ROOT / "pyproject.toml", folder)
+    for file in ("pyproject.toml", "topdown_das.py"):
+        shutil.copy(ROOT / file, folder)
     return folder
 
 

@@ -1,0 +1,125 @@
+"""A generated state in the layouts of `das export`: read back, and what it costs.
+
+    python -m bench.exports [--blocks N] [--folder FOLDER] [--quick]
+
+A state of 5,000 generated blocks (500 with --quick) with persons of 2,016 cells and units is released by
+a run in this process. Then `das export` writes it in each included layout, and the files are read:
+
+- equal: `pl94` by the project's reader of redistricting files, to the histograms of persons, group
+  quarters and housing units of the release; `ppmf` by its reader of records, to the released persons;
+  `wide` against `open_release`: counts, estimates and intervals of three variables at all geolevels.
+- rows: lines, or rows of Parquet, of all files; bytes: of all files.
+- core_seconds: of the command, starting Python included.
+
+--folder keeps the release for the next time. Prints a table and one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from bench.release_tools import cpu_seconds
+from jobs.design.synthetic.generate import GenerateSpec
+from jobs.pipeline.config.load import load_run
+from jobs.pipeline.run import run
+from jobs.pipeline.tasks.batches import Sizing
+from jobs.pipeline.tasks.executor import LocalTasks
+from jobs.pipeline.tasks.progress import Reporter
+from tests.builders.exports import (
+    read_microdata,
+    read_redistricting,
+    redistricting_counts,
+    released,
+    write_state,
+)
+from topdown_das import open_release
+
+_VARIABLES = {
+    "P0010001": "total",
+    "P0020002": "total where hispanic=hispanic",
+    "P0030001": "total where votingage=18_and_over",
+}
+_ENDS = ("estimate", "lower", "upper")
+_ROUNDED = 6e-4  # of three decimals
+
+
+def release_of(folder: Path, blocks: int) -> Path:
+    """A release of so many generated blocks; made once per folder."""
+    release = folder / "out" / "release"
+    if not (release / "manifest.json").exists():
+        config = write_state(folder, GenerateSpec(blocks=blocks, seed=15))
+        run(load_run(config), Reporter(quiet=True), tasks=LocalTasks(Sizing(4), slots=2))
+    return release
+
+
+def is_wide_equal(release: Path, folder: Path) -> bool:
+    """Whether counts, estimates and intervals are those of the release."""
+    opened, equal = open_release(release), []
+    for path in sorted(folder.glob("wide_*.parquet")):
+        geolevel = path.stem.removeprefix("wide_")
+        table = pq.read_table(path).to_pandas().set_index("GEOID")
+        for variable, query in _VARIABLES.items():
+            counts = opened.table(query, geolevel).to_pandas().set_index("geocode")["count"]
+            equal.append(table[variable].to_dict() == counts.to_dict())
+            estimates = opened.estimates(query, geolevel).to_pandas().set_index("area")
+            for end in _ENDS:
+                got = table[f"{variable}_{end}"].loc[estimates.index]
+                equal.append(np.allclose(got, estimates[end], rtol=0, atol=_ROUNDED))
+    return bool(equal) and all(equal)
+
+
+EQUAL: Mapping[str, Callable[[Path, Path], bool]] = {
+    "pl94": lambda release, folder: read_redistricting(folder) == redistricting_counts(release),
+    "ppmf": lambda release, folder: read_microdata(folder) == released(release),
+    "wide": is_wide_equal,
+}
+
+
+def rows_of(path: Path) -> int:
+    """Lines of a text, or rows of a Parquet file."""
+    if path.suffix == ".parquet":
+        return int(pq.read_metadata(path).num_rows)
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def exported(release: Path, layout: str, folder: Path) -> dict[str, bool | int | float]:
+    """Export a release in a layout, and read it."""
+    seconds = cpu_seconds("export", release, "--as", layout, "--to", folder, "--quiet")
+    files = sorted(folder.iterdir())
+    return {
+        "equal": EQUAL[layout](release, folder),
+        "rows": sum(map(rows_of, files)),
+        "bytes": sum(path.stat().st_size for path in files),
+        "core_seconds": round(seconds, 2),
+    }
+
+
+def main() -> None:
+    """Measure, print a table, and print the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--blocks", type=int)
+    parser.add_argument("--folder", type=Path, help="where the release is kept")
+    parser.add_argument("--quick", action="store_true", help="a small state")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="exports-") as temporary:
+        folder = arguments.folder or Path(temporary) / "state"
+        folder.mkdir(parents=True, exist_ok=True)
+        release = release_of(folder, arguments.blocks or (500 if arguments.quick else 5_000))
+        formats = {name: exported(release, name, Path(temporary) / name) for name in EQUAL}
+    for name, found in formats.items():
+        print(f"{name:<8}", *(f"{key} {value}" for key, value in found.items()), file=sys.stderr)
+    print(json.dumps({"formats": formats}))
+    sys.exit(0 if all(found["equal"] for found in formats.values()) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""The command `das export`: a release in the layouts that other programs read.
+
+Files are made from released datasets only, range by range of geounits, so memory does not depend
+on the size of the release.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from glob import escape
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from das.errors import InputError, OutputError
+from das.tree.intervals import central_intervals, normal_factor
+from jobs.analysis import layouts
+from jobs.analysis.layouts import FilledFile, FilledTable, Layout
+from jobs.analysis.requests import ExportRequest
+from jobs.analysis.results import shared_mode
+from jobs.analysis.tables import ComputedEstimates, estimates_of, verify_tables
+from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.release.microdata import person_rows
+from jobs.pipeline.release.tables import DECIMALS, Estimates, most_geounits, read_geounits
+from jobs.pipeline.storage.csv import without_formulas
+from jobs.pipeline.storage.files import writing
+from jobs.pipeline.tasks.batches import Batch, even_pieces
+from jobs.pipeline.tasks.progress import Reporter
+
+_PARQUET = ".parquet"
+_LEAVES = 20_000  # leaves whose records are written at once; default, not measured
+# Bytes of a row group. Pieces have some 600 geounits of 1,200 columns; a row group of each would
+# make the footer of a nation's blocks a gigabyte. Default, not measured.
+_GROUP_BYTES = 64 << 20
+_ENDS = ("estimate", "lower", "upper")
+
+
+def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporter) -> list[Path]:
+    """Write the files of a layout from a finished release.
+
+    Args:
+      resolved: The run of the release.
+      request: Options of the command.
+      reporter: Receives progress.
+
+    Returns:
+      The written files.
+
+    Raises:
+      ConfigError: The layout is unknown, or the release does not fit it.
+      InputError: A geocode does not fit the layout.
+      OutputError: The release is incomplete or changed, has no intervals that the layout needs, or
+        a file exists.
+    """
+    layout = layouts.read_layout(request.layout)
+    files, folder = layouts.fill_layout(layout, resolved, request.leave_out), request.to
+    _refuse_existing(layout, request)
+    geolevels = _geolevels(layout, resolved)
+    for product in resolved.products.values():
+        any_query = any(file.file.intervals for file in files)
+        verify_tables(product, product.plan.geolevels, any_query=any_query)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (
+        reporter.line("export", str(folder)) as tick,
+        writing(folder),
+        tempfile.TemporaryDirectory(prefix=".das-export-", dir=folder) as drafts,
+    ):
+        made: dict[Path, str] = {}  # draft to the value of the split
+        for done, file in enumerate(files):
+            tick(done, len(files))
+            writer = _Writer(layout, file, Path(drafts))
+            for rows in _rows(layout, resolved, file, geolevels):
+                writer.write(rows)
+            made |= writer.close()
+        if request.zip:
+            made = _zipped(layout, made, Path(drafts))
+        tick(len(files), len(files))
+        for draft in made:  # moved together, after all were made
+            draft.chmod(shared_mode())
+            draft.rename(folder / draft.name)
+    return [folder / draft.name for draft in made]
+
+
+def _refuse_existing(layout: Layout, request: ExportRequest) -> None:
+    """Refuse a folder that has files of the layout, whatever the values of the split are.
+
+    Raises:
+      OutputError: It has one.
+    """
+    files = [file.name + ending for file in layout.files for ending in layout.endings]
+    for name in [layout.zip] if request.zip else files:
+        pattern = "*".join(escape(part) for part in re.split(r"\{\w+\}", name))
+        for path in request.to.glob(pattern):
+            raise OutputError(str(path), "exists already", want="another folder as --to")
+
+
+def _geolevels(layout: Layout, resolved: Resolved) -> list[str]:
+    """Return the census geolevels that a layout wants, in its order."""
+    digits = resolved.plan.census_digits
+    wanted = digits.values() if layout.geolevels is None else layout.geolevels
+    return [name for length in wanted for name in digits if digits[name] == length]
+
+
+# --- rows with all fields -------------------------------------------------------------------------
+
+
+def _rows(
+    layout: Layout, resolved: Resolved, file: FilledFile, geolevels: list[str]
+) -> Iterator[pa.Table]:
+    """Yield rows of a file with all fields that its columns need, but no number."""
+    if file.records is None:
+        for geolevel in geolevels:
+            yield from _geounits(layout, resolved, file, geolevel)
+        return
+    plan, release = file.records.plan, file.records.release
+    for low, high in even_pieces(release, plan.leaf.name, _LEAVES):
+        for rows in person_rows(plan, release, Batch(plan.leaf.index, low, high, 0)):
+            fields = _fields(resolved, plan.leaf.name, rows.column("geocode"), None)
+            for name, (attribute, codes) in file.levels.items():
+                labels = rows.column(attribute).combine_chunks()
+                levels = pa.DictionaryArray.from_arrays(labels.indices, pa.array(codes))
+                fields[f"level of {name}"] = levels.cast(pa.string())
+            yield _checked(layout, pa.table(fields))
+
+
+def _checked(layout: Layout, rows: pa.Table) -> pa.Table:
+    """Return rows of leaves if their geocodes fit the layout.
+
+    Raises:
+      InputError: A geocode has letters, and the layout wants digits.
+    """
+    wrong = rows.filter(pc.invert(pc.ascii_is_decimal(rows.column("geocode"))))
+    if layout.leaf_digits is not None and wrong.num_rows:
+        where, what = f"das export --as {layout.name}", "cannot hold a geocode of a leaf"
+        raise InputError(where, what, got=wrong.column("geocode")[0].as_py(), want="digits")
+    return rows
+
+
+def _fields(
+    resolved: Resolved, geolevel: str, geocodes: pa.Array, names: pa.Array | None
+) -> dict[str, pa.Array]:
+    """Return the fields of rows that every layout has, except for the number."""
+    texts = {"geolevel": geolevel, "run": resolved.config.name, "place": ""}
+    fields = {name: pa.repeat(text, len(geocodes)) for name, text in texts.items()}
+    fields |= {} if names is None else {"place": names}
+    length = pc.utf8_length(geocodes).cast(pa.string())
+    return {"geocode": geocodes, "length": length, **fields}
+
+
+def _geounits(
+    layout: Layout, resolved: Resolved, file: FilledFile, geolevel: str
+) -> Iterator[pa.Table]:
+    """Yield the geounits of a geolevel with the variables of the tables of a file."""
+    tables = [table for table in file.tables.values() if table.product is not None]
+    width = sum(len(table.variables) for table in tables) or 1
+    products = {table.product.name: table.product for table in tables if table.product}
+    products = products or {resolved.last.name: resolved.last}
+    wanted = tables if file.file.intervals else []
+    estimates = {table.name: _estimates(layout, table, geolevel) for table in wanted}
+    most = min(most_geounits(one.release, geolevel, width) for one in products.values())
+    every = [*chain.from_iterable(estimates.values())]
+    every.sort(key=lambda one: not isinstance(one, ComputedEstimates))  # those divide no family
+    pieces = [*(every[0].pieces(most) if every else even_pieces(resolved.release, geolevel, most))]
+    readers = {
+        name: read_geounits(one.plan, one.release, geolevel, iter(pieces))
+        for name, one in products.items()
+    }
+    for several in zip(*readers.values(), strict=True):
+        of_product = dict(zip(readers, several, strict=True))
+        some = several[0]
+        fields = _fields(resolved, geolevel, some.shown, some.names)
+        for table in tables:
+            counts = of_product[table.product.name].counts  # type: ignore[union-attr]
+            answers = np.concatenate([query.answer(counts) for query in table.queries], axis=1)
+            fields |= zip(table.variables, map(pa.array, answers.T), strict=True)
+            if table.name not in estimates:
+                continue
+            read = [one.read(some.codes) for one in estimates[table.name]]
+            values, errors = (np.concatenate(each, axis=1) for each in zip(*read, strict=True))
+            factor = normal_factor(estimates[table.name][0].confidence)
+            ends = central_intervals(values, errors, factor)
+            for name, numbers in zip(_ENDS, (values, ends.lower, ends.upper), strict=True):
+                columns = map(pa.array, np.round(numbers, DECIMALS).T + 0.0)  # no -0.0
+                fields |= zip((f"{one}_{name}" for one in table.variables), columns, strict=True)
+        rows = pa.table(fields)
+        yield _checked(layout, rows) if geolevel == resolved.plan.leaf.name else rows
+
+
+def _estimates(layout: Layout, table: FilledTable, geolevel: str) -> list[Estimates]:
+    """Open the estimates of the queries of a table at a geolevel.
+
+    Raises:
+      OutputError: The release has none.
+    """
+    product: Product = table.product  # type: ignore[assignment]
+    found = [estimates_of(product, geolevel, query) for query in table.queries]
+    known = [one for one in found if one is not None]
+    if len(known) < len(found):
+        raise OutputError(
+            f"das export --as {layout.name}",
+            "needs intervals, which the release does not have",
+            got=f"table {table.name} at geolevel {geolevel}",
+            want=f"a release with estimates, or --leave-out {table.name}",
+        )
+    return known
+
+
+# --- columns and files ----------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Writer:
+    """Writer of all files that a file of a layout is split into.
+
+    Attributes:
+      layout: The layout.
+      file: The file.
+      folder: Folder of drafts.
+      numbers: Rows written so far, by value of the split.
+      parquet: Open Parquet files by path.
+      waiting: Rows of the next row group of each Parquet file.
+    """
+
+    layout: Layout
+    file: FilledFile
+    folder: Path
+    numbers: Counter[str] = field(default_factory=Counter)
+    parquet: dict[Path, pq.ParquetWriter] = field(default_factory=dict)
+    waiting: dict[Path, list[pa.Table]] = field(default_factory=dict)
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows to the files of their values of the split; rows without a value are left out.
+
+        Raises:
+          InputError: A geocode has no code in the layout.
+        """
+        split = self._filled(self.layout.split, rows, {})
+        for value in pc.unique(split).to_pylist():
+            some = rows.filter(pc.equal(split, value))
+            if value:
+                first = self.numbers[value] + 1
+                self.numbers[value] += some.num_rows
+                numbers = np.arange(first, first + some.num_rows)
+                self._append(value, self._table(some.append_column("number", pa.array(numbers))))
+
+    def close(self) -> dict[Path, str]:
+        """Finish the files; return each with its value of the split."""
+        for path, writer in self.parquet.items():
+            self._flush(path)
+            writer.close()
+        return {self._path(v, ending): v for v in self.numbers for ending in self.layout.endings}
+
+    def _path(self, value: str, ending: str) -> Path:
+        return self.folder / self.layout.file_name(self.file.file.name, value, ending)
+
+    def _table(self, rows: pa.Table) -> pa.Table:
+        """Return the columns of the file."""
+        columns: dict[str, pa.Array] = {}
+        for column in self.file.file.columns:
+            columns[column.name] = self._filled(column, rows, columns)
+        if not self.layout.quoted:  # text without quotation marks cannot hold the delimiter
+            bad = f'["\\r\\n{re.escape(self.layout.delimiter)}]'
+            columns = {k: pc.replace_substring_regex(v, bad, "") for k, v in columns.items()}
+        for name in self.file.file.tables:
+            columns |= self._variables(self.file.tables[name], rows)
+        return pa.table(columns)
+
+    def _variables(self, table: FilledTable, rows: pa.Table) -> Iterator[tuple[str, pa.Array]]:
+        """Yield the variables of a table; those left out are empty, or absent with a header."""
+        for variable in table.variables:
+            if table.product is not None:
+                yield variable, rows.column(variable)
+                if self.file.file.intervals:
+                    for end in _ENDS:
+                        yield f"{variable}_{end}", rows.column(f"{variable}_{end}")
+            elif not self.layout.header:
+                yield variable, pa.nulls(rows.num_rows, pa.int64())
+
+    def _filled(
+        self, column: layouts.LayoutColumn, rows: pa.Table, columns: Mapping[str, pa.Array]
+    ) -> pa.Array:
+        """Return the values of a column of text.
+
+        Raises:
+          InputError: A value has no code.
+        """
+        if f"level of {column.name}" in rows.column_names:
+            return rows.column(f"level of {column.name}")
+        parts = [pa.repeat("", rows.num_rows)]
+        for place, part in enumerate(layouts.FIELD.split(column.text)):
+            if place % 2 == 0:
+                parts += [pa.scalar(part)] if part else []
+            elif part in columns or part in rows.column_names:
+                found = columns[part] if part in columns else rows.column(part)
+                parts.append(found.cast(pa.string()))
+        text = pc.binary_join_element_wise(*parts, "")
+        if column.digits is not None:
+            first, last = column.digits
+            is_short = pc.less(pc.utf8_length(text), last)
+            text = pc.if_else(is_short, "", pc.utf8_slice_codeunits(text, first - 1, last))
+        if column.width:
+            text = pc.utf8_lpad(text, column.width, "0")
+        return text if column.codes is None else self._coded(column, text)
+
+    def _coded(self, column: layouts.LayoutColumn, text: pa.Array) -> pa.Array:
+        """Replace texts by their codes; an empty text stays empty."""
+        codes = self.layout.codes[column.codes or ""]
+        known = pc.index_in(text, value_set=pa.array([*codes], pa.string()))
+        unknown = pc.and_(pc.is_null(known), pc.not_equal(text, ""))
+        if pc.any(unknown).as_py():
+            raise InputError(
+                f"das export --as {self.layout.name}, column {column.name}",
+                "has no code for a value of the release",
+                got=text.filter(unknown)[0].as_py(),
+                want=[*codes],
+            )
+        return pc.fill_null(pc.take(pa.array([*codes.values()], pa.string()), known), "")
+
+    def _append(self, value: str, table: pa.Table) -> None:
+        for ending in self.layout.endings:
+            path = self._path(value, ending)
+            if not ending.endswith(_PARQUET):
+                data = _text(self.layout, table, is_first=not path.exists())
+                with path.open("ab") as handle:
+                    handle.write(data)
+                continue
+            if path not in self.parquet:
+                self.parquet[path] = pq.ParquetWriter(path, table.schema, compression="zstd")
+                self.waiting[path] = []
+            self.waiting[path].append(table)
+            if sum(some.nbytes for some in self.waiting[path]) >= _GROUP_BYTES:
+                self._flush(path)
+
+    def _flush(self, path: Path) -> None:
+        """Write the waiting rows of a Parquet file as one row group."""
+        if self.waiting[path]:
+            self.parquet[path].write_table(pa.concat_tables(self.waiting[path]))
+            self.waiting[path] = []
+
+
+def _text(layout: Layout, table: pa.Table, *, is_first: bool) -> bytes:
+    """Format rows as text in the dialect of a layout."""
+    quotes = dict.fromkeys(
+        ("quoting_style", "quoting_header"), "needed" if layout.quoted else "none"
+    )
+    has_header = layout.header and is_first
+    options = pa_csv.WriteOptions(include_header=has_header, delimiter=layout.delimiter, **quotes)
+    buffer = pa.BufferOutputStream()
+    pa_csv.write_csv(without_formulas(table) if layout.quoted else table, buffer, options)
+    data = bytes(buffer.getvalue().to_pybytes())
+    if layout.encoding == "utf-8":
+        return data
+    return data.decode("utf-8").encode(layout.encoding, "replace")
+
+
+def _zipped(layout: Layout, made: Mapping[Path, str], folder: Path) -> dict[Path, str]:
+    """Put the files of each value of the split into a zip; return the zips."""
+    zips: dict[Path, str] = {}
+    for path, value in made.items():
+        target = folder / layout.file_name(layout.zip, value)
+        with zipfile.ZipFile(target, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.write(path, path.name)
+        path.unlink()
+        zips[target] = value
+    return zips
