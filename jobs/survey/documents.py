@@ -165,6 +165,46 @@ class SurveyTables:
 
 
 @document
+class ReleasedMarginal:
+    """Unbiased noisy table of counts in a file of its own.
+
+    Attributes:
+      name: Its attributes, joined by ` * `; or `total`.
+      file: CSV file in the release: a column per attribute, then estimate, standard error, and ends
+        of the interval. The last attribute runs fastest.
+      attributes: Attributes of the table.
+      answers: Number of answers: rows of the file.
+      root_mean_square_error: Root of the mean variance of the answers; depends on no data.
+    """
+
+    name: str
+    file: str
+    attributes: tuple[str, ...]
+    answers: int
+    root_mean_square_error: float
+
+
+@document
+class SurveyMarginals:
+    """Unbiased noisy tables of a survey; `das estimate` answers all others that were planned.
+
+    Attributes:
+      format: 1.
+      name: Name of the run.
+      confidence: Confidence level of each interval.
+      planned: Number of residual queries that were measured: one per set of attributes that are
+        together in a planned table.
+      tables: The tables that are written.
+    """
+
+    format: Literal[1]
+    name: str
+    confidence: float
+    planned: int
+    tables: tuple[ReleasedMarginal, ...]
+
+
+@document
 class TablePromise(ConditionedPromise):
     """Privacy guarantee of a table in the manifest, with the names of its exact marginals.
 
@@ -178,10 +218,10 @@ class TablePromise(ConditionedPromise):
 
 @document
 class MeasuredPart:
-    """Measured part of a survey release: a statistic, a table, or the microdata.
+    """Measured part of a survey release: a statistic, a table, the marginals, or the microdata.
 
     Attributes:
-      name: Name of the part; `synthesis` is the microdata.
+      name: Name of the part; `synthesis` is the microdata, `marginals` all marginals.
       share: Share of the budget; a fraction.
       cost: Privacy loss of the measurements, computed from their noise; a fraction. Strata are
         disjoint, so all strata together cost as much as one. Tables cost (1 + gamma) k epsilon.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,12 @@ from das.synthesis.records import (
     sum_rho,
 )
 from das.synthesis.strata import MeasuredStrata, Strata
+from das.workload.residual.products import read_residuals
+from das.workload.residual.reconstruction import ResidualAnswers
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.place import Place
+from jobs.survey.marginals import MarginalsPlan
 from jobs.survey.plan import Conditioning, SurveyPlan, TablePlan
 
 _TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.int32()
@@ -145,7 +148,34 @@ class ConditionedTable:
     conditioning: Conditioning
 
 
-PartAnswers = NoisySums | ConditionedTable | Answers
+@dataclass(frozen=True, eq=False)
+class PlannedAnswers:
+    """Noisy answers to all queries of the planned marginals.
+
+    Attributes:
+      domain: Attributes of the queries.
+      answers: One per residual set.
+    """
+
+    domain: Domain
+    answers: tuple[NoisyAnswer, ...]
+
+    @cached_property
+    def residuals(self) -> ResidualAnswers:
+        """Return the answers as a residual plan, which answers any planned marginal.
+
+        Raises:
+          SchemaError: They are no residual plan.
+        """
+        return read_residuals(
+            self.domain.names,
+            [one.query for one in self.answers],
+            [float(one.mechanism.continuous_variance) for one in self.answers],
+            [one.answers for one in self.answers],
+        )
+
+
+PartAnswers = NoisySums | ConditionedTable | PlannedAnswers | Answers
 
 
 def table_rows(table: ConditionedTable) -> Rows:
@@ -179,30 +209,14 @@ def read_table(dataset: Place) -> ConditionedTable:
 
 def answer_rows(answers: Answers) -> Rows:
     """Return noisy marginals as rows, and facts: query matrices, merged levels and selections."""
-    factors: dict[str, int] = {}
-    rows = []
-    for phase, of_phase in _phases(answers):
-        for answer in of_phase:
-            numbers = []
-            for factor in answer.query.factors:
-                text = json.dumps({"labels": factor.labels, "matrix": factor.matrix.tolist()})
-                numbers.append(factors.setdefault(text, len(factors)))
-            rows.append(
-                {
-                    "query": answer.query.name,
-                    "phase": phase,
-                    "factors": numbers,
-                    **_stated(answer.mechanism, answer.rho),
-                    "answers": answer.answers.tolist(),
-                }
-            )
+    rows, factors = _query_rows(_phases(answers))
     whole = answers.population if isinstance(answers, MeasuredStrata) else answers
     facts: dict[str, Any] = {
         "holds": _KINDS[type(answers)],
         "attributes": dict(zip(whole.domain.names, whole.domain.sizes, strict=True)),
         "new_level": [levels.tolist() for levels in whole.merging.new_level],
         "kept": list(whole.merging.n_kept),
-        "factors": [json.loads(text) for text in factors],
+        "factors": factors,
     }
     if isinstance(answers, MeasuredStrata):
         facts["strata"] = {
@@ -219,7 +233,78 @@ def answer_rows(answers: Answers) -> Rows:
             }
             for one in answers.selections
         ]
-    return pa.Table.from_pylist(rows, MARGINALS), facts
+    return rows, facts
+
+
+def _query_rows(
+    phases: Iterable[tuple[int, Sequence[NoisyAnswer]]],
+) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """Return noisy answers as rows, by phase, and the matrices that the rows number."""
+    matrices: dict[tuple[object, ...], Factor] = {}
+    numbers: dict[tuple[object, ...], int] = {}
+    rows = []
+    for phase, of_phase in phases:
+        for answer in of_phase:
+            keys = [(factor.labels, factor.key) for factor in answer.query.factors]
+            matrices |= dict(zip(keys, answer.query.factors, strict=True))
+            rows.append(
+                {
+                    "query": answer.query.name,
+                    "phase": phase,
+                    "factors": [numbers.setdefault(key, len(numbers)) for key in keys],
+                    **_stated(answer.mechanism, answer.rho),
+                    "answers": answer.answers,
+                }
+            )
+    stated = [
+        {"labels": list(matrices[key].labels), "matrix": matrices[key].matrix.tolist()}
+        for key in numbers
+    ]
+    return pa.Table.from_pylist(rows, MARGINALS), stated
+
+
+def planned_rows(answers: PlannedAnswers) -> Rows:
+    """Return the answers of the planned marginals as rows, and facts: attributes and matrices."""
+    rows, factors = _query_rows([(1, answers.answers)])
+    domain = answers.domain
+    attributes = dict(zip(domain.names, domain.sizes, strict=True))
+    return rows, {"holds": "planned marginals", "attributes": attributes, "factors": factors}
+
+
+def read_planned(dataset: Place) -> PlannedAnswers:
+    """Read the noisy answers of the planned marginals.
+
+    Raises:
+      OutputError: The measurements are not published, or damaged.
+    """
+    opened = Dataset.open(dataset)
+    with understanding(dataset, _AGAIN):
+        return PlannedAnswers(_domain(opened), tuple(answer for _, answer in _queries(opened)))
+
+
+def _domain(opened: Dataset) -> Domain:
+    attributes: Mapping[str, int] = opened.facts["attributes"]
+    return Domain(tuple(attributes), tuple(attributes.values()))
+
+
+def _queries(opened: Dataset) -> Iterator[tuple[int, NoisyAnswer]]:
+    """Yield (phase, noisy answer) of every row."""
+    factors = [
+        Factor(np.array(one["matrix"], np.int64), tuple(one["labels"]))
+        for one in opened.facts["factors"]
+    ]
+    table = opened.read().combine_chunks()
+    answers = table.column("answers")  # lists of Python numbers would take four times the memory
+    for index, row in enumerate(table.drop_columns(["answers"]).to_pylist()):
+        yield (
+            row["phase"],
+            NoisyAnswer(
+                Query(row["query"], tuple(factors[number] for number in row["factors"])),
+                _mechanism(row),
+                stated_fraction(row["cost"]),
+                np.array(answers[index].values, np.int64),
+            ),
+        )
 
 
 def _phases(answers: Answers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
@@ -246,22 +331,11 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
     opened = Dataset.open(dataset)
     with understanding(dataset, _AGAIN):
         facts = opened.facts
-        factors = [
-            Factor(np.array(one["matrix"], np.int64), tuple(one["labels"]))
-            for one in facts["factors"]
-        ]
         n_strata = 0 if strata is None else strata.n_strata
         phases: list[list[NoisyAnswer]] = [[] for _ in range(3 + n_strata)]
-        for row in opened.read().to_pylist():
-            answer = NoisyAnswer(
-                Query(row["query"], tuple(factors[number] for number in row["factors"])),
-                _mechanism(row),
-                stated_fraction(row["cost"]),
-                np.array(row["answers"], np.int64),
-            )
-            phases[row["phase"] - 1].append(answer)
-        attributes: Mapping[str, int] = facts["attributes"]
-        domain = Domain(tuple(attributes), tuple(attributes.values()))
+        for phase, answer in _queries(opened):
+            phases[phase - 1].append(answer)
+        domain = _domain(opened)
         merging = Merging(
             tuple(np.array(levels, np.int64) for levels in facts["new_level"]), tuple(facts["kept"])
         )
@@ -348,6 +422,8 @@ def read_part(plan: SurveyPlan, part: str) -> PartAnswers:
     dataset, planned = plan.release.measured_part(part), plan.part(part)
     if planned is None:
         return read_answers(dataset, plan.strata)
+    if isinstance(planned, MarginalsPlan):
+        return read_planned(dataset)
     return read_table(dataset) if isinstance(planned, TablePlan) else read_sums(dataset)
 
 
@@ -360,6 +436,8 @@ def part_cost(plan: SurveyPlan, answers: PartAnswers) -> Fraction:
     privacy = plan.config.privacy
     if isinstance(answers, ConditionedTable):
         return answers.conditioning.cost.epsilon
+    if isinstance(answers, PlannedAnswers):
+        return _cost_together(answers.answers, privacy.neighbors)
     if isinstance(answers, tuple):
         return cost_of_sums(answers, privacy.definition, privacy.neighbors)
     return cost_of_answers(answers, privacy.neighbors)
@@ -369,6 +447,8 @@ def part_rows(plan: SurveyPlan, part: str, answers: PartAnswers) -> Rows:
     """Return noisy answers as rows of a dataset, and facts about them."""
     if isinstance(answers, ConditionedTable):
         return table_rows(answers)
+    if isinstance(answers, PlannedAnswers):
+        return planned_rows(answers)
     if isinstance(answers, tuple):
         privacy = plan.config.privacy
         [names] = [one.strata.names for one in plan.means if one.name == part]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from statistics import NormalDist
@@ -28,7 +29,7 @@ from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish
 from jobs.pipeline.storage.files import replace_file, understanding
 from jobs.pipeline.storage.layout import MICRODATA, ReleaseLayout
 from jobs.pipeline.storage.place import Place
-from jobs.survey.checks import POPULATION, SYNTHESIS
+from jobs.survey.checks import MARGINALS, POPULATION, SYNTHESIS
 from jobs.survey.documents import (
     SOLVED,
     ConditionedPromise,
@@ -40,17 +41,20 @@ from jobs.survey.documents import (
     SurveyTables,
     TablePromise,
 )
+from jobs.survey.marginals import TOTAL
 from jobs.survey.measurements import Answers, read_sums, read_table
-from jobs.survey.plan import TOTAL, Conditioning, MeanPlan, SurveyPlan, TablePlan
+from jobs.survey.plan import Conditioning, MeanPlan, SurveyPlan, TablePlan
 
-MEANS, TABLES = "means.json", "tables.json"
-"""Documents of a release: all means, all tables."""
+MEANS, TABLES, MARGINALS_JSON = "means.json", "tables.json", "marginals.json"
+"""Documents of a release: all means, all tables, all marginals."""
 _MEANS_CSV = "means.csv"
+_LONGEST = 80  # letters of attributes in the name of a file
 
 
 def result_files(plan: SurveyPlan) -> list[Place]:
-    """List every file that holds means or tables."""
-    return [plan.made.root / name for name in (_MEANS_CSV, MEANS, TABLES)] + _tables_csv(plan)
+    """List every file that holds means, tables or marginals."""
+    documents = [plan.made.root / name for name in (_MEANS_CSV, MEANS, TABLES)]
+    return [*documents, *_tables_csv(plan), plan.made.root / MARGINALS_JSON, *marginals_csv(plan)]
 
 
 def write_results(plan: SurveyPlan, results: MeansTable | SurveyTables) -> None:
@@ -234,6 +238,16 @@ def _deviations(failure: float, definition: Definition) -> float:
 def _tables_csv(plan: SurveyPlan) -> list[Place]:
     """List the CSV files of the released tables."""
     return [plan.made.root / "tables" / f"{one.name}.csv" for one in plan.tables]
+
+
+def marginals_csv(plan: SurveyPlan) -> list[Place]:
+    """List the CSV files of the written marginals, numbered in their order."""
+    marginals = plan.marginals
+    names = [] if marginals is None else map(marginals.text_of, marginals.written)
+    folder = plan.made.root / MARGINALS
+    # Attributes may have any name; numbers keep files apart whose letters are the same.
+    plain = (re.sub(r"[^A-Za-z0-9]+", "_", name)[:_LONGEST] for name in names)
+    return [folder / f"{number:04d}-{name}.csv" for number, name in enumerate(plain, 1)]
 
 
 def released_tables(plan: SurveyPlan) -> SurveyTables:

@@ -28,6 +28,7 @@ from jobs.survey.confidential.evaluate import evaluate
 from jobs.survey.confidential.measure import measure_part
 from jobs.survey.confidential.read import SurveyTruth, read_survey, table_of
 from jobs.survey.documents import read_survey_manifest
+from jobs.survey.estimate import write_marginals
 from jobs.survey.folder import (
     begin_ledger,
     files_of_interest,
@@ -180,6 +181,9 @@ def _release(job: SurveyJob) -> None:
     if plan.tables:
         with job.reporter.line("solve", "tables"):
             write_results(plan, released_tables(plan))
+    if plan.marginals is not None:
+        with job.reporter.line("solve", "marginals"):
+            write_marginals(plan)
     if SYNTHESIS in plan.costs and not is_made(plan, SYNTHESIS):
         with job.reporter.line("solve", "microdata"):
             measured = read_answers(plan.release.measured_part(SYNTHESIS), plan.strata)

@@ -46,6 +46,16 @@ def parse_pair(schema: Schema, text: str) -> tuple[Query, Query]:
             want='such as "sex * age; total"',
         )
     first, second = parse_query(schema, parts[0]), parse_query(schema, parts[-1])
+    refuse_many_pairs(first, second)
+    return first, second
+
+
+def refuse_many_pairs(first: Query, second: Query) -> None:
+    """Refuse two queries whose answers form too many pairs.
+
+    Raises:
+      ConfigError: There are more than `MOST_PAIRS`.
+    """
     if first.size * second.size > MOST_PAIRS:
         raise ConfigError(
             "--covariance",
@@ -54,7 +64,6 @@ def parse_pair(schema: Schema, text: str) -> tuple[Query, Query]:
             want=f"at most {MOST_PAIRS}",
             remedy="ask for recodes of fewer groups",
         )
-    return first, second
 
 
 def correlations(

@@ -42,7 +42,7 @@ from jobs.survey.documents import (
     SurveyTables,
     read_survey_manifest,
 )
-from jobs.survey.plan import TOTAL
+from jobs.survey.marginals import TOTAL
 from jobs.survey.results import read_results
 
 _MOST_TILES = 3  # means among the headline numbers

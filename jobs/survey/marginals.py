@@ -1,0 +1,208 @@
+"""Plan of the marginals of a survey: which residual queries are measured; opens no data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from das.definition import Definition
+from das.queries.factor import Factor, identity, total
+from das.queries.query import Query
+from das.queries.sensitivity import Neighbors
+from das.schema import Attribute, Schema
+from das.workload.choices import Method
+from das.workload.workload import BaseKind, Workload
+from jobs.pipeline.config.models.allocation import ConvexLossConfig
+from jobs.pipeline.config.workload import plan_loss, read_attribute, stack_bases
+from jobs.survey.checks import MARGINALS, check_each, require
+from jobs.survey.models import MarginalsConfig, SurveyConfig, attributes_of
+
+if TYPE_CHECKING:
+    from das.workload.plan import ExactPlan
+
+# A plan of 1,351 tables, all of up to 3 of 20 attributes, is measured in about a minute; the joint
+# cost and the files take longer than in proportion (bench.marginals).
+MOST_TABLES = 2_000
+# Noisy answers, 268 MB as integers. All tables of up to 3 attributes of Adult need 21 million.
+MOST_ANSWERS = 1 << 25
+MOST_WRITTEN = 1 << 20
+"""Most rows of all CSV files together, some 80 MB; a spreadsheet holds as many in one file."""
+TOTAL = "total"
+"""Name of the table without attributes, the number of records."""
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalsPlan:
+    """Planned marginals.
+
+    Attributes:
+      config: Entry of the run file.
+      attributes: All attributes of the file with their levels; no table needs all of them.
+      tables: Members of each planned table, as increasing positions of attributes.
+      cost: Planned privacy loss.
+      neighbors: Which data sets count as neighbors.
+    """
+
+    config: MarginalsConfig
+    attributes: tuple[Attribute, ...]
+    tables: tuple[tuple[int, ...], ...]
+    cost: Fraction
+    neighbors: Neighbors
+
+    @property
+    def name(self) -> str:
+        """Return the name of the part."""
+        return MARGINALS
+
+    @cached_property
+    def factors(self) -> tuple[Factor, ...]:
+        """Return what tables ask of each attribute: one row per answer, with its label."""
+        bases = self.config.bases
+        return tuple(
+            stack_bases(Schema(one.name, (one,)), one, bases[one.name])
+            if one.name in bases
+            else identity(one.levels)
+            for one in self.attributes
+        )
+
+    @cached_property
+    def workload(self) -> Workload:
+        """Return the tables over the base matrices of all attributes."""
+        bases = self.config.bases
+        attributes = [
+            read_attribute(Schema(one.name, (one,)), one, bases.get(one.name, [BaseKind.IDENTITY]))
+            for one in self.attributes
+        ]
+        names = [[self.attributes[i].name for i in members] for members in self.tables]
+        return Workload.of_marginals(attributes, names, self.config.weighting)
+
+    @property
+    def method(self) -> Method:
+        """Return the planner: the optimal one for plain counts, else the oblique one."""
+        return Method.RESIDUAL_PLANNER if self.workload.is_plain else Method.ORP
+
+    @cached_property
+    def exact(self) -> ExactPlan:
+        """Plan the queries and their exact costs; takes seconds for hundreds of tables.
+
+        Raises:
+          SchemaError: The loss does not fit the tables.
+          BudgetError: The noise does not fit its integers.
+          SolverError: A solver stopped without a proof.
+        """
+        from das.workload.plan import plan_workload
+
+        place = {members: i for i, members in enumerate(self.workload.marginals.rows)}
+        given, texts = self.config.loss, dict[str, tuple[int, ...]]()
+        if isinstance(given, ConvexLossConfig):
+            stated = (given.variance_limits or {}, *(given.max_weighted_mean or ()))
+            names = [one.name for one in self.attributes]
+            texts = {text: _members(text, names, "loss") for each in stated for text in each}
+        position = {text: place[members] for text, members in texts.items() if members in place}
+        loss = plan_loss(given, self.workload, position)
+        plan = plan_workload(self.workload, self.method, loss, neighbors=self.neighbors)
+        return plan.measure_exactly(self.cost)
+
+    def text_of(self, members: tuple[int, ...]) -> str:
+        """Return the name of a table: its attributes in the order of the file."""
+        return " * ".join(self.attributes[i].name for i in members) or TOTAL
+
+    def query_of(self, members: tuple[int, ...]) -> Query:
+        """Return a table as a query: its answers are products of the rows of bases."""
+        factors = {self.attributes[i].name: self.factors[i] for i in members}
+        return Query(self.text_of(members), self.over_all(factors))
+
+    def over_all(self, factors: Mapping[str, Factor]) -> tuple[Factor, ...]:
+        """Return one factor per attribute; attributes without one are summed out."""
+        return tuple(factors.get(one.name) or total(one.levels) for one in self.attributes)
+
+    @property
+    def written(self) -> tuple[tuple[int, ...], ...]:
+        """Return the members of the tables that are written as files."""
+        if self.config.written is None:
+            return self.tables
+        names = [one.name for one in self.attributes]
+        return tuple(_members(text, names, "written") for text in self.config.written)
+
+
+def marginals_plan(config: MarginalsConfig, run: SurveyConfig, budget: Fraction) -> MarginalsPlan:
+    """Plan the marginals from public numbers, so that nothing fails after budget is reserved.
+
+    Args:
+      config: Entry of the run file.
+      run: The run file.
+      budget: Total budget of the run.
+
+    Raises:
+      ConfigError: A table or attribute is unknown, or there are too many tables or answers.
+      SchemaError: A base does not fit its attribute.
+    """
+    definition, columns = run.privacy.definition, run.data.columns
+    what = "is measured with Gaussian noise, which has no pure epsilon"
+    want = "definition zcdp, or contingency_tables"
+    require(definition is Definition.ZCDP, "share", what, f"definition {definition}", want)
+    check_each([*config.bases], columns, "bases")
+    attributes = tuple(Attribute(name, one.levels) for name, one in columns.items())
+    tables, cost = _tables(config, [*columns]), budget * config.share
+    plan = MarginalsPlan(config, attributes, tables, cost, run.privacy.neighbors)
+    _check_written(plan)
+    sizes = [one.size for one in attributes]
+    for key, what, got, most in (
+        ("tables", "have too many answers to measure", _count(plan.tables, sizes), MOST_ANSWERS),
+        (
+            "written",
+            "has too many rows: name fewer tables",
+            _count(plan.written, [len(factor.labels) for factor in plan.factors]),
+            MOST_WRITTEN,
+        ),
+    ):
+        require(got <= most, key, what, got, f"at most {most}")
+    _ = plan.workload
+    return plan
+
+
+def _check_written(plan: MarginalsPlan) -> None:
+    """Check that the written tables are planned, each once."""
+    stated, known = {*plan.written}, {*plan.tables}
+    texts = [plan.text_of(members) for members in plan.written]
+    require(stated <= known, "written", "names a table that is not planned", texts)
+    require(len(stated) == len(texts), "written", "names a table twice", texts)
+
+
+def _count(tables: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> int:
+    """Return the number of answers of tables, given those of each attribute."""
+    return sum(math.prod(sizes[i] for i in members) for members in tables)
+
+
+def _members(text: str, names: Sequence[str], key: str) -> tuple[int, ...]:
+    """Return the increasing positions of the attributes of a table; none for `total`.
+
+    Raises:
+      ConfigError: An attribute is unknown or named twice.
+    """
+    stated = () if text.strip() == TOTAL else attributes_of(text)
+    check_each(stated, names, key)
+    return tuple(sorted(names.index(name) for name in stated))
+
+
+def _tables(config: MarginalsConfig, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Return the members of every planned table, as increasing positions of attributes."""
+    key, stated, n_names = "tables", config.tables or [], len(names)
+    n_tables = len(stated)
+    if config.ways is not None:
+        key = "ways"
+        require(config.ways <= n_names, key, "is above the number of attributes", config.ways)
+        n_tables = sum(math.comb(n_names, order) for order in range(config.ways + 1))
+    what, most = "asks for too many tables", f"at most {MOST_TABLES}"
+    require(n_tables <= MOST_TABLES, key, what, n_tables, most)
+    if config.ways is not None:
+        orders = range(config.ways + 1)
+        return tuple(m for k in orders for m in itertools.combinations(range(n_names), k))
+    tables = tuple(_members(text, names, key) for text in stated)
+    require(len({*tables}) == n_tables, key, "names a table twice", stated)
+    return tables
