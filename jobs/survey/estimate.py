@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 from das.arrays import FloatArray
 from das.errors import ConfigError, VerificationError
 from das.queries.query import Query, parse_query
+from das.queries.sensitivity import Neighbors
 from das.schema import Schema
 from das.tree.intervals import IntervalKind
 from das.workload.residual.products import (
@@ -105,7 +107,13 @@ def _planned(plan: SurveyPlan) -> MarginalsPlan:
 
 
 def _residuals(plan: SurveyPlan) -> ResidualAnswers:
-    return read_planned(plan.release.measured_part(MARGINALS)).residuals
+    """Read the residual answers; with bounded neighbors the number of records is public."""
+    measured = read_planned(plan.release.measured_part(MARGINALS)).residuals
+    if plan.config.privacy.neighbors is Neighbors.UNBOUNDED:
+        return measured
+    values, noise = measured.values.copy(), measured.plan.noise.copy()
+    values[0], noise[0] = plan.config.data.n_records, 0.0
+    return ResidualAnswers(replace(measured.plan, noise=noise), values)
 
 
 def _parse(marginals: MarginalsPlan, text: str) -> Query:

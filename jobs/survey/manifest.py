@@ -209,7 +209,8 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
     Files: their digests match, and there are no others. Costs: each part costs what its noise
     implies, at most what was planned, and the ledger states it. Results: means follow from the
     noisy sums, tables equal the drawn ones and keep their exact marginals, marginals follow from
-    the noisy answers, microdata have the stated number of records and known levels. The manifest agrees with plan and ledger.
+    the noisy answers, microdata have the stated number of records and known levels. The manifest
+    agrees with plan and ledger.
 
     Returns:
       Numbers of checked parts, datasets, files and records; spent and granted budget as fractions.

@@ -343,8 +343,8 @@ class MarginalsConfig(Model):
     bases: dict[Text, list[Text | list[Whole]]] = Field(
         default={},
         description="Attribute to what its tables ask of it, stacked: identity, prefix, ranges, or "
-        "rows of integers with one per level, of at most 1024 in size. Together they must determine "
-        "the total. Default: identity.",
+        "rows of integers with one per level, of at most 1024 in size. Together they must "
+        "determine the total. Default: identity.",
     )
     weighting: Weighting = Field(
         default=Weighting.EQUAL,

@@ -120,7 +120,8 @@ def _decode(plan: ResidualPlan, query: Query) -> tuple[IntArray, list[FloatArray
     """Return the subsets of the attributes that a query keeps, and its rows on each attribute.
 
     Returns:
-      int64[2^k], flat indexes of the subsets; F_i [u_i | R_i], float64[m_i, 1 + q_i], per attribute.
+      int64[2^k], flat indexes of the subsets, and F_i [u_i | R_i], float64[m_i, 1 + q_i], per
+      attribute.
 
     Raises:
       SchemaError: The residual rows do not determine the query, or it was not planned.

@@ -266,7 +266,7 @@ def plan_loss(
 
 
 def positions_of(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> dict[str, int]:
-    """Return the flat index of the marginal of every table; attributes of one level do not count."""
+    """Return the flat index of the marginal of every table, without attributes of one level."""
     place = {attribute.name: i for i, attribute in enumerate(workload.attributes)}
     found = {}
     for table in wanted.tables:
