@@ -27,8 +27,8 @@ from jobs.survey.models import MarginalsConfig, SurveyConfig, attributes_of
 if TYPE_CHECKING:
     from das.workload.plan import ExactPlan
 
-# A plan of 1,351 tables, all of up to 3 of 20 attributes, is measured in about a minute; the joint
-# cost and the files take longer than in proportion (bench.marginals).
+# All 1,794 tables of up to 3 of 22 attributes are planned in 1 s and their joint cost found in 4 s;
+# with 40 attributes the joint cost of 821 tables takes 14 s.
 MOST_TABLES = 2_000
 # Noisy answers, 268 MB as integers. All tables of up to 3 attributes of Adult need 21 million.
 MOST_ANSWERS = 1 << 25
