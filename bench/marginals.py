@@ -45,9 +45,13 @@ def bench(sizes: tuple[int, ...], ways: int, n_records: int, seed: int) -> dict[
     """One shape: plan, measure, reconstruct every table, compare some answers with the truth."""
     rng = np.random.default_rng(seed)
     names = tuple(f"a{i}" for i in range(len(sizes)))
-    records = Records(Domain(names, sizes), np.stack([rng.integers(0, n, n_records) for n in sizes], 1))
+    records = Records(
+        Domain(names, sizes), np.stack([rng.integers(0, n, n_records) for n in sizes], 1)
+    )
     times = [time.perf_counter()]
-    attributes = [AttributeWorkload.identity(name, size) for name, size in zip(names, sizes, strict=True)]
+    attributes = [
+        AttributeWorkload.identity(name, size) for name, size in zip(names, sizes, strict=True)
+    ]
     workload = Workload.k_way(attributes, range(ways + 1), Weighting.EQUAL)
     plan = plan_workload(workload, Method.RESIDUAL_PLANNER, neighbors=Neighbors.UNBOUNDED)
     exact = plan.measure_exactly(Fraction(1, 2))
@@ -87,13 +91,18 @@ def bench(sizes: tuple[int, ...], ways: int, n_records: int, seed: int) -> dict[
 
 def main() -> None:
     """Bench all shapes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--records", type=int, default=50_000)
     parser.add_argument("--ways", type=int, default=3)
     given = parser.parse_args()
     ways = min(given.ways, 2) if given.quick else given.ways
-    shapes = {name: bench(tuple(sizes), ways, given.records, seed) for seed, (name, sizes) in enumerate(SIZES.items())}
+    shapes = {
+        name: bench(tuple(sizes), ways, given.records, seed)
+        for seed, (name, sizes) in enumerate(SIZES.items())
+    }
     print(json.dumps({"ways": ways, "records": given.records, "shapes": shapes}))
 
 

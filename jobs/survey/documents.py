@@ -498,6 +498,23 @@ class TableErrors:
 
 
 @document
+class MarginalErrors:
+    """Errors of one written marginal against the data.
+
+    Attributes:
+      name: Name of the table.
+      root_mean_square_error: Root of the mean over answers of (estimate - truth)^2.
+      expected: The same as the noise alone predicts.
+      covered: Share of the answers whose interval holds the truth.
+    """
+
+    name: str
+    root_mean_square_error: float
+    expected: float
+    covered: float
+
+
+@document
 class SurveyEvaluation:
     """Comparison of a survey release with the data; confidential.
 
@@ -513,6 +530,7 @@ class SurveyEvaluation:
       predictions: Classifiers of `evaluate.predict`.
       notes: Comparisons that were left out, with the reason.
       tables: Errors of each released table; absent without tables.
+      written: Errors of each written marginal; absent without `marginals`.
     """
 
     format: Literal[1]
@@ -525,6 +543,7 @@ class SurveyEvaluation:
     predictions: Predictions | None
     notes: tuple[str, ...]
     tables: tuple[TableErrors, ...] = ()
+    written: tuple[MarginalErrors, ...] = ()
 
 
 def read_survey_manifest(path: Place) -> SurveyManifest:

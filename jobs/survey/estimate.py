@@ -6,7 +6,8 @@ import csv
 import io
 import itertools
 import math
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from jobs.pipeline.storage.place import Place, found_under
 from jobs.survey.checks import MARGINALS
 from jobs.survey.documents import SOLVED, ReleasedMarginal, SurveyMarginals
 from jobs.survey.marginals import MarginalsPlan
-from jobs.survey.measurements import read_planned
+from jobs.survey.measurements import PlannedAnswers, read_planned
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.results import MARGINALS_JSON, marginals_csv
 
@@ -88,7 +89,7 @@ def estimate_table(
     if kind.positive and any(factor.matrix.min() < 0 for factor in first.factors):
         where, what = f"estimate, query {first.name}", "can have negative answers"
         raise ConfigError(where, what, want="no --positive")
-    columns = dict(zip(_NUMBERS, _estimates(residuals, first, kind), strict=True))
+    columns = dict(zip(_NUMBERS, Estimates.of(residuals, first, kind).columns, strict=True))
     stated = {name: [value] * first.size for name, value in vars(kind).items()}
     names = {"query": [first.name] * first.size, "label": first.labels()}
     return pa.table({**names, **columns, **stated})
@@ -106,9 +107,13 @@ def _planned(plan: SurveyPlan) -> MarginalsPlan:
     return plan.marginals
 
 
+def _read(plan: SurveyPlan) -> PlannedAnswers:
+    return read_planned(plan.release.measured_part(MARGINALS))
+
+
 def _residuals(plan: SurveyPlan) -> ResidualAnswers:
     """Read the residual answers; with bounded neighbors the number of records is public."""
-    measured = read_planned(plan.release.measured_part(MARGINALS)).residuals
+    measured = _read(plan).residuals
     if plan.config.privacy.neighbors is Neighbors.UNBOUNDED:
         return measured
     values, noise = measured.values.copy(), measured.plan.noise.copy()
@@ -133,15 +138,52 @@ def _parse(marginals: MarginalsPlan, text: str) -> Query:
     return Query(query.name, marginals.over_all(dict(zip(names, query.factors, strict=True))))
 
 
-def _estimates(
-    residuals: ResidualAnswers, query: Query, kind: IntervalKind
-) -> tuple[FloatArray, ...]:
-    """Return estimates, standard errors, and ends of intervals, float64[m] each."""
-    values = answer_product(residuals, query)
-    errors = np.sqrt(product_variances(residuals.plan, query))
-    rank = math.prod(query.factors[i].matrix.shape[1] for i in query.kept)
-    ends = kind.around(values[None], errors[None], rank)
-    return values, errors, ends.lower[0], ends.upper[0]
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Estimates of the answers of a query.
+
+    Attributes:
+      query: The query.
+      values: float64[m], the estimates.
+      errors: float64[m], their standard errors.
+      lower, upper: float64[m], ends of the intervals.
+    """
+
+    query: Query
+    values: FloatArray
+    errors: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+    @classmethod
+    def of(cls, residuals: ResidualAnswers, query: Query, kind: IntervalKind) -> Estimates:
+        """Estimate a query from residual answers.
+
+        Raises:
+          SchemaError: The query was not planned, or is too large.
+        """
+        values = answer_product(residuals, query)
+        errors = np.sqrt(product_variances(residuals.plan, query))
+        rank = math.prod(query.factors[i].matrix.shape[1] for i in query.kept)
+        ends = kind.around(values[None], errors[None], rank)
+        return cls(query, values, errors, ends.lower[0], ends.upper[0])
+
+    @property
+    def columns(self) -> tuple[FloatArray, ...]:
+        """Return the numbers of each answer, as columns of files."""
+        return self.values, self.errors, self.lower, self.upper
+
+
+def written_estimates(plan: SurveyPlan) -> Iterator[Estimates]:
+    """Yield the estimates of every table that is written.
+
+    Raises:
+      OutputError: The measurements are missing or damaged.
+    """
+    marginals, residuals = _planned(plan), _residuals(plan)
+    kind = IntervalKind(float(marginals.config.confidence))
+    for members in marginals.written:
+        yield Estimates.of(residuals, marginals.query_of(members), kind)
 
 
 # --- released tables ------------------------------------------------------------------------------
@@ -153,33 +195,31 @@ def released_marginals(plan: SurveyPlan) -> tuple[SurveyMarginals, dict[Place, s
     Raises:
       OutputError: The measurements are missing or damaged.
     """
-    marginals, residuals = _planned(plan), _residuals(plan)
-    kind = IntervalKind(float(marginals.config.confidence))
     tables, texts = [], dict[Place, str]()
-    for members, file in zip(marginals.written, marginals_csv(plan), strict=True):
-        query = marginals.query_of(members)
-        columns = _estimates(residuals, query, kind)
-        attributes = tuple(marginals.attributes[i].name for i in members)
-        labels = itertools.product(*(query.factors[i].labels for i in members))
-        rows = zip(labels, zip(*(each.tolist() for each in columns), strict=True), strict=True)
-        header = map(cell, (*attributes, *_NUMBERS))
+    for file, one in zip(marginals_csv(plan), written_estimates(plan), strict=True):
+        kept = [one.query.factors[i].labels for i in one.query.kept]
+        names = [plan.domain.names[i] for i in one.query.kept]
+        rows = zip(itertools.product(*kept), *(each.tolist() for each in one.columns), strict=True)
         texts[file] = csv_text(
-            [header, *([*map(cell, where), *map(_rounded, row)] for where, row in rows)]
+            [
+                map(cell, (*names, *_NUMBERS)),
+                *([*map(cell, where), *map(_rounded, row)] for where, *row in rows),
+            ]
         )
         tables.append(
             ReleasedMarginal(
-                name=query.name,
+                name=one.query.name,
                 file=f"{file.parent.name}/{file.name}",
-                attributes=attributes,
-                answers=query.size,
-                root_mean_square_error=float(np.sqrt((columns[1] ** 2).mean())),
+                attributes=tuple(names),
+                answers=one.query.size,
+                root_mean_square_error=float(np.sqrt((one.errors**2).mean())),
             )
         )
     document = SurveyMarginals(
         format=1,
         name=plan.config.name,
-        confidence=kind.confidence,
-        planned=residuals.plan.residuals.size,
+        confidence=float(_planned(plan).config.confidence),
+        planned=len(_read(plan).answers),
         tables=tuple(tables),
     )
     return document, texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from jobs.survey.documents import (
     GroupError,
     GroupErrors,
     GroupPrediction,
+    MarginalErrors,
     MeanError,
     MeanErrors,
     PredictionParity,
@@ -41,6 +42,7 @@ from jobs.survey.documents import (
     WorkloadError,
     read_survey_manifest,
 )
+from jobs.survey.estimate import written_estimates
 from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
 from jobs.survey.results import read_microdata, read_results
 
@@ -71,6 +73,7 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
         means=tuple(mean_errors(mean, released, data) for mean, released in of_means),
         floor=plan.config.evaluate.floor,
         tables=tuple(table_errors(table, released, data.records) for table, released in of_tables),
+        written=() if plan.marginals is None else tuple(marginal_errors(plan, data.records)),
         **of_microdata,
     )
     write_document(plan.confidential.evaluation, evaluation)
@@ -122,6 +125,18 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
         parity_mean=None if parity is None else parity / len(relative),
         largest=max(relative, default=None),
     )
+
+
+def marginal_errors(plan: SurveyPlan, records: Records) -> Iterator[MarginalErrors]:
+    """Yield the errors of every written marginal, with those that the noise predicts."""
+    for one in written_estimates(plan):
+        truth = records.answer(one.query)
+        yield MarginalErrors(
+            name=one.query.name,
+            root_mean_square_error=math.sqrt(((one.values - truth) ** 2).mean()),
+            expected=math.sqrt((one.errors**2).mean()),
+            covered=float(((one.lower <= truth) & (truth <= one.upper)).mean()),
+        )
 
 
 def table_errors(table: TablePlan, released: ReleasedTable, records: Records) -> TableErrors:

@@ -113,7 +113,9 @@ def scores(factor, n=400):
     """z scores of 400 independent releases, their variance divided by a factor."""
     plan, data, query = exact_plan(True), records(), parse_query(SCHEMA, "sex * prefix(age)")
     truth = data.answer(query)
-    errors = np.array([answer_product(stored(plan, data, seed), query) - truth for seed in range(n)])
+    errors = np.array(
+        [answer_product(stored(plan, data, seed), query) - truth for seed in range(n)]
+    )
     variances = product_variances(stored(plan, data, 0).plan, query) / factor
     return errors.mean(0) / np.sqrt(variances / n), (errors**2).sum(0) / variances
 
