@@ -21,7 +21,7 @@ from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.requests import EstimateRequest, IntervalSettings
 from jobs.analysis.results import print_rows
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.documents.covariance import correlations, pairs_of_answers, parse_pair
+from jobs.pipeline.documents.covariance import covariance_rows, parse_pair
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import printable
 from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
@@ -131,17 +131,13 @@ def estimate_covariances(
       InputError: A geounit does not exist.
     """
     estimator = AreaEstimator(LevelEstimator(plan, release, pair, _ANY_CONFIDENCE), pair)
-    rows: list[tuple[object, ...]] = []
+    rows: list[dict[str, object]] = []
     for area, moments in _moments(estimator, areas, geounits):
         matrices = tuple(part[moments.kind] for part in moments.matrices)
         values = estimator.coordinates.covariances(*pair, matrices)[0]
         ends = [estimator.coordinates.variances(query, matrices)[0] for query in pair]
-        pairs = correlations(values, *ends)
-        rows += [
-            (area, pair[0].name, answer, pair[1].name, other, *vars(pairs[i][j]).values())
-            for i, j, answer, other in pairs_of_answers(pair)
-        ]
-    return pa.table([list(column) for column in zip(*rows, strict=True)], schema=_COVARIANCES)
+        rows += [{"area": area, **row} for row in covariance_rows(pair, values, ends)]
+    return pa.Table.from_pylist(rows, schema=_COVARIANCES)
 
 
 def _moments(

@@ -192,15 +192,12 @@ class SurveyMarginals:
       format: 1.
       name: Name of the run.
       confidence: Confidence level of each interval.
-      planned: Number of residual queries that were measured: one per set of attributes that are
-        together in a planned table.
       tables: The tables that are written.
     """
 
     format: Literal[1]
     name: str
     confidence: float
-    planned: int
     tables: tuple[ReleasedMarginal, ...]
 
 

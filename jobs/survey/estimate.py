@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 
 from das.arrays import FloatArray
 from das.errors import ConfigError, VerificationError
@@ -25,16 +24,16 @@ from das.workload.residual.products import (
     product_variances,
 )
 from das.workload.residual.reconstruction import ResidualAnswers
-from jobs.pipeline.documents.covariance import correlations, pairs_of_answers, refuse_many_pairs
+from jobs.pipeline.documents.covariance import covariance_rows, refuse_many_pairs
 from jobs.pipeline.documents.document import read_document, write_document
-from jobs.pipeline.storage.csv import cell, csv_text
+from jobs.pipeline.storage.csv import without_formulas
 from jobs.pipeline.storage.files import replace_file, writing
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place, found_under
 from jobs.survey.checks import MARGINALS
 from jobs.survey.documents import SOLVED, ReleasedMarginal, SurveyMarginals
 from jobs.survey.marginals import MarginalsPlan
-from jobs.survey.measurements import PlannedAnswers, read_planned
+from jobs.survey.measurements import read_planned
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.results import MARGINALS_JSON, marginals_csv
 
@@ -74,25 +73,13 @@ def estimate_table(
         refuse_many_pairs(first, second)
         values = product_covariances(residuals.plan, first, second)
         ends = [product_variances(residuals.plan, one) for one in (first, second)]
-        pairs = correlations(values, *ends)
-        rows: list[dict[str, Any]] = [
-            {
-                "query": first.name,
-                "label": label,
-                "other_query": second.name,
-                "other_label": other,
-                **vars(pairs[i][j]),
-            }
-            for i, j, label, other in pairs_of_answers((first, second))
-        ]
-        return pa.Table.from_pylist(rows)
+        return pa.Table.from_pylist(covariance_rows((first, second), values, ends))
     if kind.positive and any(factor.matrix.min() < 0 for factor in first.factors):
         where, what = f"estimate, query {first.name}", "can have negative answers"
         raise ConfigError(where, what, want="no --positive")
-    columns = dict(zip(_NUMBERS, Estimates.of(residuals, first, kind).columns, strict=True))
     stated = {name: [value] * first.size for name, value in vars(kind).items()}
     names = {"query": [first.name] * first.size, "label": first.labels()}
-    return pa.table({**names, **columns, **stated})
+    return pa.table({**names, **_estimates(residuals, first, kind), **stated})
 
 
 def _planned(plan: SurveyPlan) -> MarginalsPlan:
@@ -107,13 +94,9 @@ def _planned(plan: SurveyPlan) -> MarginalsPlan:
     return plan.marginals
 
 
-def _read(plan: SurveyPlan) -> PlannedAnswers:
-    return read_planned(plan.release.measured_part(MARGINALS))
-
-
 def _residuals(plan: SurveyPlan) -> ResidualAnswers:
     """Read the residual answers; with bounded neighbors the number of records is public."""
-    measured = _read(plan).residuals
+    measured = read_planned(plan.release.measured_part(MARGINALS)).residuals
     if plan.config.privacy.neighbors is Neighbors.UNBOUNDED:
         return measured
     values, noise = measured.values.copy(), measured.plan.noise.copy()
@@ -138,44 +121,23 @@ def _parse(marginals: MarginalsPlan, text: str) -> Query:
     return Query(query.name, marginals.over_all(dict(zip(names, query.factors, strict=True))))
 
 
-@dataclass(frozen=True, eq=False)
-class Estimates:
-    """Estimates of the answers of a query.
-
-    Attributes:
-      query: The query.
-      values: float64[m], the estimates.
-      errors: float64[m], their standard errors.
-      lower, upper: float64[m], ends of the intervals.
-    """
-
-    query: Query
-    values: FloatArray
-    errors: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-
-    @classmethod
-    def of(cls, residuals: ResidualAnswers, query: Query, kind: IntervalKind) -> Estimates:
-        """Estimate a query from residual answers.
-
-        Raises:
-          SchemaError: The query was not planned, or is too large.
-        """
-        values = answer_product(residuals, query)
-        errors = np.sqrt(product_variances(residuals.plan, query))
-        rank = math.prod(query.factors[i].matrix.shape[1] for i in query.kept)
-        ends = kind.around(values[None], errors[None], rank)
-        return cls(query, values, errors, ends.lower[0], ends.upper[0])
-
-    @property
-    def columns(self) -> tuple[FloatArray, ...]:
-        """Return the numbers of each answer, as columns of files."""
-        return self.values, self.errors, self.lower, self.upper
+def _estimates(
+    residuals: ResidualAnswers, query: Query, kind: IntervalKind
+) -> dict[str, FloatArray]:
+    """Return estimates, standard errors and ends of intervals of a query, float64[m] each."""
+    values = answer_product(residuals, query)
+    errors = np.sqrt(product_variances(residuals.plan, query))
+    rank = math.prod(query.factors[i].matrix.shape[1] for i in query.kept)
+    ends = kind.around(values[None], errors[None], rank)
+    columns = (values, errors, ends.lower[0], ends.upper[0])
+    return dict(zip(_NUMBERS, columns, strict=True))
 
 
-def written_estimates(plan: SurveyPlan) -> Iterator[Estimates]:
-    """Yield the estimates of every table that is written.
+# --- written tables -------------------------------------------------------------------------------
+
+
+def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, pa.Table]]:
+    """Yield every written table: its query, and a row per answer with labels and estimates.
 
     Raises:
       OutputError: The measurements are missing or damaged.
@@ -183,50 +145,12 @@ def written_estimates(plan: SurveyPlan) -> Iterator[Estimates]:
     marginals, residuals = _planned(plan), _residuals(plan)
     kind = IntervalKind(float(marginals.config.confidence))
     for members in marginals.written:
-        yield Estimates.of(residuals, marginals.query_of(members), kind)
-
-
-# --- released tables ------------------------------------------------------------------------------
-
-
-def released_marginals(plan: SurveyPlan) -> tuple[SurveyMarginals, dict[Place, str]]:
-    """Compute the written tables; return their document, and the text of each CSV file.
-
-    Raises:
-      OutputError: The measurements are missing or damaged.
-    """
-    tables, texts = [], dict[Place, str]()
-    for file, one in zip(marginals_csv(plan), written_estimates(plan), strict=True):
-        kept = [one.query.factors[i].labels for i in one.query.kept]
-        names = [plan.domain.names[i] for i in one.query.kept]
-        rows = zip(itertools.product(*kept), *(each.tolist() for each in one.columns), strict=True)
-        texts[file] = csv_text(
-            [
-                map(cell, (*names, *_NUMBERS)),
-                *([*map(cell, where), *map(_rounded, row)] for where, *row in rows),
-            ]
-        )
-        tables.append(
-            ReleasedMarginal(
-                name=one.query.name,
-                file=f"{file.parent.name}/{file.name}",
-                attributes=tuple(names),
-                answers=one.query.size,
-                root_mean_square_error=float(np.sqrt((one.errors**2).mean())),
-            )
-        )
-    document = SurveyMarginals(
-        format=1,
-        name=plan.config.name,
-        confidence=float(_planned(plan).config.confidence),
-        planned=len(_read(plan).answers),
-        tables=tuple(tables),
-    )
-    return document, texts
-
-
-def _rounded(number: float) -> str:
-    return f"{number:.{_DECIMALS}f}"
+        query = marginals.query_of(members)
+        labels = zip(*itertools.product(*(query.factors[i].labels for i in members)), strict=True)
+        estimates = _estimates(residuals, query, kind).values()
+        columns = [*map(pa.array, labels), *(np.round(each, _DECIMALS) for each in estimates)]
+        names = [*(plan.domain.names[i] for i in members), *_NUMBERS]
+        yield query, without_formulas(pa.table(columns, names))
 
 
 def write_marginals(plan: SurveyPlan) -> None:
@@ -235,14 +159,32 @@ def write_marginals(plan: SurveyPlan) -> None:
     Raises:
       OutputError: The measurements are missing, or a file cannot be written.
     """
-    document, texts = released_marginals(plan)
+    files, tables = marginals_csv(plan), []
     for path in found_under(plan.made.root / MARGINALS, "*.csv"):
-        if path not in texts:
+        if path not in files:
             with writing(path):
                 path.unlink()
-    for path, text in texts.items():
-        replace_file(path, text)
+    for file, (query, table) in zip(files, written_tables(plan), strict=True):
+        text = io.BytesIO()
+        pa_csv.write_csv(table, text)
+        replace_file(file, text.getvalue())
+        tables.append(_described(file, query, table))
+    confidence = float(_planned(plan).config.confidence)
+    document = SurveyMarginals(
+        format=1, name=plan.config.name, confidence=confidence, tables=tuple(tables)
+    )
     write_document(plan.made.root / MARGINALS_JSON, document)
+
+
+def _described(file: Place, query: Query, table: pa.Table) -> ReleasedMarginal:
+    errors = table.column("standard_error").to_numpy()
+    return ReleasedMarginal(
+        name=query.name,
+        file=f"{file.parent.name}/{file.name}",
+        attributes=tuple(table.column_names[: -len(_NUMBERS)]),
+        answers=query.size,
+        root_mean_square_error=float(np.sqrt((errors**2).mean())),
+    )
 
 
 def read_marginals(made: ReleaseLayout) -> SurveyMarginals | None:
@@ -261,30 +203,21 @@ def check_marginals(plan: SurveyPlan, stated: SurveyMarginals) -> None:
     Raises:
       VerificationError: A table differs by more than rounding.
     """
-    document, texts = released_marginals(plan)
-    path = plan.made.root / MARGINALS_JSON
-    names = [(one.name, one.file, one.answers) for one in document.tables]
-    if names != [(one.name, one.file, one.answers) for one in stated.tables]:
-        raise VerificationError(str(path), "lists other tables than the run file")
-    for file, text in texts.items():
-        if not _same_rows(file.read_text(encoding="utf-8"), text):
+    for file, (query, table), one in zip(
+        marginals_csv(plan), written_tables(plan), stated.tables, strict=True
+    ):
+        again = _described(file, query, table)
+        error = abs(again.root_mean_square_error - one.root_mean_square_error)
+        is_same = replace(again, root_mean_square_error=one.root_mean_square_error) == one
+        options = pa_csv.ConvertOptions(column_types=table.schema)
+        written = pa_csv.read_csv(str(file), convert_options=options)
+        names, n_labels = table.column_names, len(one.attributes)
+        if (
+            not is_same
+            or error > _SAME
+            or written.select(names[:n_labels]) != table.select(names[:n_labels])
+            or not all(
+                np.allclose(written[name], table[name], rtol=_SAME, atol=_SAME) for name in _NUMBERS
+            )
+        ):
             raise VerificationError(str(file), "does not follow from the noisy answers")
-
-
-def _same_rows(stated: str, again: str) -> bool:
-    """Return whether two CSV texts have equal labels, and numbers that differ by rounding alone."""
-    if stated == again:
-        return True
-    rows, others = (list(csv.reader(io.StringIO(text))) for text in (stated, again))
-    if len(rows) != len(others) or rows[0] != others[0]:
-        return False
-    n_labels = len(rows[0]) - len(_NUMBERS)
-    return all(
-        row[:n_labels] == other[:n_labels]
-        and len(row) == len(other)
-        and all(
-            abs(float(one) - float(two)) <= _SAME * max(1.0, abs(float(two)))
-            for one, two in zip(row[n_labels:], other[n_labels:], strict=True)
-        )
-        for row, other in zip(rows[1:], others[1:], strict=True)
-    )

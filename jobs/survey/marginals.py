@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from das.definition import Definition
-from das.queries.factor import Factor, identity, total
+from das.queries.factor import Factor, total
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
-from das.workload.choices import Method
+from das.workload.choices import LossKind, Method
 from das.workload.workload import BaseKind, Workload
-from jobs.pipeline.config.models.allocation import ConvexLossConfig
 from jobs.pipeline.config.workload import plan_loss, read_attribute, stack_bases
 from jobs.survey.checks import MARGINALS, check_each, require
 from jobs.survey.models import MarginalsConfig, SurveyConfig, attributes_of
@@ -62,25 +61,23 @@ class MarginalsPlan:
         """Return the name of the part."""
         return MARGINALS
 
+    @property
+    def _bases(self) -> list[tuple[Schema, Attribute, Sequence[str | list[int]]]]:
+        """Return each attribute in a schema of its own, with its bases."""
+        stated, plain = self.config.bases, [BaseKind.IDENTITY.value]
+        return [
+            (Schema(one.name, (one,)), one, stated.get(one.name, plain)) for one in self.attributes
+        ]
+
     @cached_property
     def factors(self) -> tuple[Factor, ...]:
         """Return what tables ask of each attribute: one row per answer, with its label."""
-        bases = self.config.bases
-        return tuple(
-            stack_bases(Schema(one.name, (one,)), one, bases[one.name])
-            if one.name in bases
-            else identity(one.levels)
-            for one in self.attributes
-        )
+        return tuple(stack_bases(*one) for one in self._bases)
 
     @cached_property
     def workload(self) -> Workload:
         """Return the tables over the base matrices of all attributes."""
-        bases = self.config.bases
-        attributes = [
-            read_attribute(Schema(one.name, (one,)), one, bases.get(one.name, [BaseKind.IDENTITY]))
-            for one in self.attributes
-        ]
+        attributes = [read_attribute(*one) for one in self._bases]
         names = [[self.attributes[i].name for i in members] for members in self.tables]
         return Workload.of_marginals(attributes, names, self.config.weighting)
 
@@ -102,13 +99,11 @@ class MarginalsPlan:
         from das.workload.residual.plan import ResidualPlan
 
         place = {members: i for i, members in enumerate(self.workload.marginals.rows)}
-        given, texts = self.config.loss, dict[str, tuple[int, ...]]()
-        if isinstance(given, ConvexLossConfig):
-            stated = (given.variance_limits or {}, *(given.max_weighted_mean or ()))
-            names = [one.name for one in self.attributes]
-            texts = {text: _members(text, names, "loss") for each in stated for text in each}
-        position = {text: place[members] for text, members in texts.items() if members in place}
-        loss = plan_loss(given, self.workload, position)
+        given, names = self.config.loss, [one.name for one in self.attributes]
+        stated = () if isinstance(given, LossKind) else given.tables
+        position = {text: place.get(_members(text, names, "loss")) for text in stated}
+        known = {text: index for text, index in position.items() if index is not None}
+        loss = plan_loss(given, self.workload, known)
         plan = plan_workload(self.workload, self.method, loss, neighbors=self.neighbors)
         strategy = plan.strategy
         if self.neighbors is Neighbors.BOUNDED and isinstance(strategy, ResidualPlan):

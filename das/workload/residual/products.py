@@ -94,8 +94,6 @@ def _read_basis(
     scale = max(float(np.sqrt((rows**2).sum(axis=0).max(initial=0.0))), 1.0)
     together = np.concatenate([np.ones((1, attribute.size)), rows / scale])
     inverse = np.linalg.pinv(together, rcond=_LEAST_SINGULAR)
-    if not len(rows):
-        return AttributeBasis(rows, inverse[:, 0], inverse[:, 1:], 0.0, 1.0 / attribute.size, 0.0)
     return build_basis(attribute, rows, inverse[:, 0], inverse[:, 1:] / scale)
 
 

@@ -92,3 +92,22 @@ def pairs_of_answers(pair: Sequence[Query]) -> list[tuple[int, int, str, str]]:
         for j, other in enumerate(labels[1])
         if not same or i <= j
     ]
+
+
+def covariance_rows(
+    pair: Sequence[Query], values: FloatArray, ends: Sequence[FloatArray]
+) -> list[dict[str, object]]:
+    """Return one row per pair of answers: queries, labels, covariance and correlation.
+
+    Args:
+      pair: The two queries.
+      values: float64[m, n], covariances of their answers.
+      ends: Variances of the answers of each, float64[m] and float64[n].
+    """
+    pairs = correlations(values, *ends)
+    columns = ("query", "label", "other_query", "other_label")
+    return [
+        dict(zip(columns, (pair[0].name, answer, pair[1].name, other), strict=True))
+        | vars(pairs[i][j])
+        for i, j, answer, other in pairs_of_answers(pair)
+    ]

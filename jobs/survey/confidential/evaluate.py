@@ -42,7 +42,7 @@ from jobs.survey.documents import (
     WorkloadError,
     read_survey_manifest,
 )
-from jobs.survey.estimate import written_estimates
+from jobs.survey.estimate import written_tables
 from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
 from jobs.survey.results import read_microdata, read_results
 
@@ -129,13 +129,14 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
 
 def marginal_errors(plan: SurveyPlan, records: Records) -> Iterator[MarginalErrors]:
     """Yield the errors of every written marginal, with those that the noise predicts."""
-    for one in written_estimates(plan):
-        truth = records.answer(one.query)
+    for query, table in written_tables(plan):
+        truth = records.answer(query)
+        values, errors, lower, upper = (each.to_numpy() for each in table.columns[-4:])
         yield MarginalErrors(
-            name=one.query.name,
-            root_mean_square_error=math.sqrt(((one.values - truth) ** 2).mean()),
-            expected=math.sqrt((one.errors**2).mean()),
-            covered=float(((one.lower <= truth) & (truth <= one.upper)).mean()),
+            name=query.name,
+            root_mean_square_error=math.sqrt(((values - truth) ** 2).mean()),
+            expected=math.sqrt((errors**2).mean()),
+            covered=float(((lower <= truth) & (truth <= upper)).mean()),
         )
 
 

@@ -405,24 +405,19 @@ def tables_section(tables: SurveyTables) -> Section:
 def marginals_section(marginals: SurveyMarginals) -> Section:
     """List the written tables with their errors, which depend on no data."""
     lead = (
-        "Unbiased noisy counts, which can be negative. All tables follow from the same noisy "
-        f"answers to {marginals.planned} queries, so their sums agree. "
-        "`das estimate` makes every other planned table, and covariances of any two answers."
+        "Unbiased noisy counts, which can be negative, with intervals at "
+        f"{100 * marginals.confidence:.10g} %. All tables follow from the same noisy answers, so "
+        "their sums agree. `das estimate` makes every other planned table."
     )
+    tables = marginals.tables
     columns = [
-        names("Table", (words(one.name) for one in marginals.tables)),
-        numbers("Answers", (one.answers for one in marginals.tables)),
-        numbers(
-            "Std. error",
-            (one.root_mean_square_error for one in marginals.tables),
-            lambda value: f"{value:,.1f}",
-            "root mean square",
-        ),
-        codes("File", (one.file for one in marginals.tables)),
+        names("Table", (words(one.name) for one in tables)),
+        numbers("Answers", (one.answers for one in tables)),
+        numbers("Error", (one.root_mean_square_error for one in tables), text.decimal, "RMSE"),
+        codes("File", (one.file for one in tables)),
     ]
-    note = f"Intervals in the files have the confidence level {100 * marginals.confidence:.10g} %."
-    table = Table.of("marginals-written", "Written marginals", columns, note)
-    return Section("marginals", "Marginals", lead, [table])
+    written = Table.of("marginals-written", "Written marginals", columns)
+    return Section("marginals", "Marginals", lead, [written])
 
 
 def promises_table(parts: Sequence[MeasuredPart]) -> Table:
