@@ -58,12 +58,10 @@ def bench(sizes: tuple[int, ...], ways: int, n_records: int, seed: int) -> dict[
     times.append(time.perf_counter())
     measured = measure_plan(Confidential(records), exact, Streams(NoiseKey.for_testing(seed)))
     times.append(time.perf_counter())
-    residuals = read_residuals(
-        names,
-        [one.query for one in measured],
-        [float(one.mechanism.continuous_variance) for one in measured],
-        [one.answers for one in measured],
-    )
+    stated = [
+        (one.query, float(one.mechanism.continuous_variance), one.answers) for one in measured
+    ]
+    residuals = read_residuals(names, stated)
     tables = workload.marginals.rows
     chosen = rng.choice(len(tables), ANSWERS)
     scores = []

@@ -29,7 +29,7 @@ from jobs.pipeline.documents.document import read_document, write_document
 from jobs.pipeline.storage.csv import without_formulas
 from jobs.pipeline.storage.files import replace_file, writing
 from jobs.pipeline.storage.layout import ReleaseLayout
-from jobs.pipeline.storage.place import Place, found_under
+from jobs.pipeline.storage.place import found_under
 from jobs.survey.checks import MARGINALS
 from jobs.survey.documents import SOLVED, ReleasedMarginal, SurveyMarginals
 from jobs.survey.marginals import MarginalsPlan
@@ -66,8 +66,8 @@ def estimate_table(
       ConfigError: The survey has no marginals, or there are too many pairs.
       SchemaError: A query does not parse, or was not planned.
     """
-    marginals = _planned(plan)
-    residuals, first = _residuals(plan), _parse(marginals, query)
+    marginals, residuals = _read(plan)
+    first = _parse(marginals, query)
     if covariance is not None:
         second = _parse(marginals, covariance)
         refuse_many_pairs(first, second)
@@ -82,26 +82,22 @@ def estimate_table(
     return pa.table({**names, **_estimates(residuals, first, kind), **stated})
 
 
-def _planned(plan: SurveyPlan) -> MarginalsPlan:
-    """Return the planned marginals.
+def _read(plan: SurveyPlan) -> tuple[MarginalsPlan, ResidualAnswers]:
+    """Return the plan and its answers; with bounded neighbors the number of records is public.
 
     Raises:
-      ConfigError: The survey has none.
+      ConfigError: The survey has no marginals.
+      OutputError: The measurements are missing or damaged.
     """
     if plan.marginals is None:
         what = "has no section `marginals`, from which queries are estimated"
         raise ConfigError(str(plan.source), what, want="the CSV files of the release")
-    return plan.marginals
-
-
-def _residuals(plan: SurveyPlan) -> ResidualAnswers:
-    """Read the residual answers; with bounded neighbors the number of records is public."""
     measured = read_planned(plan.release.measured_part(MARGINALS)).residuals
     if plan.config.privacy.neighbors is Neighbors.UNBOUNDED:
-        return measured
+        return plan.marginals, measured
     values, noise = measured.values.copy(), measured.plan.noise.copy()
     values[0], noise[0] = plan.config.data.n_records, 0.0
-    return ResidualAnswers(replace(measured.plan, noise=noise), values)
+    return plan.marginals, ResidualAnswers(replace(measured.plan, noise=noise), values)
 
 
 def _parse(marginals: MarginalsPlan, text: str) -> Query:
@@ -136,21 +132,32 @@ def _estimates(
 # --- written tables -------------------------------------------------------------------------------
 
 
-def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, pa.Table]]:
-    """Yield every written table: its query, and a row per answer with labels and estimates.
+def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, pa.Table]]:
+    """Yield every written table: query, description, and a row per answer with its estimate.
 
     Raises:
       OutputError: The measurements are missing or damaged.
     """
-    marginals, residuals = _planned(plan), _residuals(plan)
+    marginals, residuals = _read(plan)
     kind = IntervalKind(float(marginals.config.confidence))
-    for members in marginals.written:
+    for members, file in zip(marginals.written, marginals_csv(plan), strict=True):
         query = marginals.query_of(members)
         labels = zip(*itertools.product(*(query.factors[i].labels for i in members)), strict=True)
-        estimates = _estimates(residuals, query, kind).values()
-        columns = [*map(pa.array, labels), *(np.round(each, _DECIMALS) for each in estimates)]
-        names = [*(plan.domain.names[i] for i in members), *_NUMBERS]
-        yield query, without_formulas(pa.table(columns, names))
+        estimates = _estimates(residuals, query, kind)
+        columns = [*map(pa.array, labels), *(np.round(x, _DECIMALS) for x in estimates.values())]
+        attributes = tuple(plan.domain.names[i] for i in members)
+        description = ReleasedMarginal(
+            name=query.name,
+            file=f"{file.parent.name}/{file.name}",
+            attributes=attributes,
+            answers=query.size,
+            root_mean_square_error=_root_mean_square(estimates["standard_error"]),
+        )
+        yield query, description, without_formulas(pa.table(columns, [*attributes, *_NUMBERS]))
+
+
+def _root_mean_square(values: FloatArray) -> float:
+    return round(float(np.sqrt((values**2).mean())), _DECIMALS)
 
 
 def write_marginals(plan: SurveyPlan) -> None:
@@ -159,32 +166,19 @@ def write_marginals(plan: SurveyPlan) -> None:
     Raises:
       OutputError: The measurements are missing, or a file cannot be written.
     """
-    files, tables = marginals_csv(plan), []
-    for path in found_under(plan.made.root / MARGINALS, "*.csv"):
-        if path not in files:
-            with writing(path):
-                path.unlink()
-    for file, (query, table) in zip(files, written_tables(plan), strict=True):
+    made, tables = plan.made.root, []
+    for path in {*found_under(made / MARGINALS, "*.csv")} - {*marginals_csv(plan)}:
+        with writing(path):
+            path.unlink()
+    for _, description, table in written_tables(plan):
         text = io.BytesIO()
         pa_csv.write_csv(table, text)
-        replace_file(file, text.getvalue())
-        tables.append(_described(file, query, table))
-    confidence = float(_planned(plan).config.confidence)
-    document = SurveyMarginals(
-        format=1, name=plan.config.name, confidence=confidence, tables=tuple(tables)
-    )
-    write_document(plan.made.root / MARGINALS_JSON, document)
-
-
-def _described(file: Place, query: Query, table: pa.Table) -> ReleasedMarginal:
-    errors = table.column("standard_error").to_numpy()
-    return ReleasedMarginal(
-        name=query.name,
-        file=f"{file.parent.name}/{file.name}",
-        attributes=tuple(table.column_names[: -len(_NUMBERS)]),
-        answers=query.size,
-        root_mean_square_error=float(np.sqrt((errors**2).mean())),
-    )
+        replace_file(made / description.file, text.getvalue())
+        tables.append(description)
+    marginals, _ = _read(plan)
+    confidence = float(marginals.config.confidence)
+    stated = {"format": 1, "name": plan.config.name, "confidence": confidence}
+    write_document(made / MARGINALS_JSON, SurveyMarginals(**stated, tables=tuple(tables)))
 
 
 def read_marginals(made: ReleaseLayout) -> SurveyMarginals | None:
@@ -203,21 +197,15 @@ def check_marginals(plan: SurveyPlan, stated: SurveyMarginals) -> None:
     Raises:
       VerificationError: A table differs by more than rounding.
     """
-    for file, (query, table), one in zip(
-        marginals_csv(plan), written_tables(plan), stated.tables, strict=True
-    ):
-        again = _described(file, query, table)
-        error = abs(again.root_mean_square_error - one.root_mean_square_error)
-        is_same = replace(again, root_mean_square_error=one.root_mean_square_error) == one
+    for (_, description, table), one in zip(written_tables(plan), stated.tables, strict=True):
+        file, n_labels = plan.made.root / description.file, len(description.attributes)
         options = pa_csv.ConvertOptions(column_types=table.schema)
         written = pa_csv.read_csv(str(file), convert_options=options)
-        names, n_labels = table.column_names, len(one.attributes)
+        same_labels = written.columns[:n_labels] == table.columns[:n_labels]
+        pairs = zip(written.columns[n_labels:], table.columns[n_labels:], strict=True)
         if (
-            not is_same
-            or error > _SAME
-            or written.select(names[:n_labels]) != table.select(names[:n_labels])
-            or not all(
-                np.allclose(written[name], table[name], rtol=_SAME, atol=_SAME) for name in _NUMBERS
-            )
+            description != one
+            or not same_labels
+            or not all(np.allclose(got, want, rtol=_SAME, atol=_SAME) for got, want in pairs)
         ):
             raise VerificationError(str(file), "does not follow from the noisy answers")

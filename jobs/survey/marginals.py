@@ -81,11 +81,6 @@ class MarginalsPlan:
         names = [[self.attributes[i].name for i in members] for members in self.tables]
         return Workload.of_marginals(attributes, names, self.config.weighting)
 
-    @property
-    def method(self) -> Method:
-        """Return the planner: the optimal one for plain counts, else the oblique one."""
-        return Method.RESIDUAL_PLANNER if self.workload.is_plain else Method.ORP
-
     @cached_property
     def exact(self) -> ExactPlan:
         """Plan the queries and their exact costs; takes seconds for hundreds of tables.
@@ -101,10 +96,11 @@ class MarginalsPlan:
         place = {members: i for i, members in enumerate(self.workload.marginals.rows)}
         given, names = self.config.loss, [one.name for one in self.attributes]
         stated = () if isinstance(given, LossKind) else given.tables
-        position = {text: place.get(_members(text, names, "loss")) for text in stated}
-        known = {text: index for text, index in position.items() if index is not None}
-        loss = plan_loss(given, self.workload, known)
-        plan = plan_workload(self.workload, self.method, loss, neighbors=self.neighbors)
+        members = {text: _members(text, names, "loss") for text in stated}
+        position = {text: place[one] for text, one in members.items() if one in place}
+        loss = plan_loss(given, self.workload, position)
+        method = Method.RESIDUAL_PLANNER if self.workload.is_plain else Method.ORP
+        plan = plan_workload(self.workload, method, loss, neighbors=self.neighbors)
         strategy = plan.strategy
         if self.neighbors is Neighbors.BOUNDED and isinstance(strategy, ResidualPlan):
             # The number of records is public, so next to nothing is spent on it. For a sum of
@@ -155,28 +151,16 @@ def marginals_plan(config: MarginalsConfig, run: SurveyConfig, budget: Fraction)
     attributes = tuple(Attribute(name, one.levels) for name, one in columns.items())
     tables, cost = _tables(config, [*columns]), budget * config.share
     plan = MarginalsPlan(config, attributes, tables, cost, run.privacy.neighbors)
-    _check_written(plan)
-    sizes = [one.size for one in attributes]
-    for key, what, got, most in (
-        ("tables", "have too many answers to measure", _count(plan.tables, sizes), MOST_ANSWERS),
-        (
-            "written",
-            "has too many rows: name fewer tables",
-            _count(plan.written, [len(factor.labels) for factor in plan.factors]),
-            MOST_WRITTEN,
-        ),
-    ):
-        require(got <= most, key, what, got, f"at most {most}")
-    _ = plan.workload
+    written, planned = plan.written, {*plan.tables}
+    require({*written} <= planned, "written", "names a table that is not planned", config.written)
+    require(len({*written}) == len(written), "written", "names a table twice", config.written)
+    n_answers = _count(tables, [one.size for one in attributes])
+    what, most = "have too many answers to measure", f"at most {MOST_ANSWERS}"
+    require(n_answers <= MOST_ANSWERS, "tables", what, n_answers, most)
+    n_rows = _count(written, [len(factor.labels) for factor in plan.factors])
+    what, most = "has too many rows: name fewer tables", f"at most {MOST_WRITTEN}"
+    require(n_rows <= MOST_WRITTEN, "written", what, n_rows, most)
     return plan
-
-
-def _check_written(plan: MarginalsPlan) -> None:
-    """Check that the written tables are planned, each once."""
-    stated, known = {*plan.written}, {*plan.tables}
-    texts = [plan.text_of(members) for members in plan.written]
-    require(stated <= known, "written", "names a table that is not planned", texts)
-    require(len(stated) == len(texts), "written", "names a table twice", texts)
 
 
 def _count(tables: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> int:
@@ -197,17 +181,16 @@ def _members(text: str, names: Sequence[str], key: str) -> tuple[int, ...]:
 
 def _tables(config: MarginalsConfig, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Return the members of every planned table, as increasing positions of attributes."""
-    key, stated, n_names = "tables", config.tables or [], len(names)
-    n_tables = len(stated)
-    if config.ways is not None:
-        key = "ways"
-        require(config.ways <= n_names, key, "is above the number of attributes", config.ways)
-        n_tables = sum(math.comb(n_names, order) for order in range(config.ways + 1))
+    ways, stated, n_names = config.ways or 0, config.tables or [], len(names)
+    key = "tables" if config.ways is None else "ways"
+    require(ways <= n_names, key, "is above the number of attributes", ways)
+    counts = [math.comb(n_names, order) for order in range(ways + 1)]
+    n_tables = len(stated) if config.ways is None else sum(counts)
     what, most = "asks for too many tables", f"at most {MOST_TABLES}"
     require(n_tables <= MOST_TABLES, key, what, n_tables, most)
     if config.ways is not None:
-        orders = range(config.ways + 1)
-        return tuple(m for k in orders for m in itertools.combinations(range(n_names), k))
+        orders = (itertools.combinations(range(n_names), order) for order in range(ways + 1))
+        return tuple(itertools.chain.from_iterable(orders))
     tables = tuple(_members(text, names, key) for text in stated)
     require(len({*tables}) == n_tables, key, "names a table twice", stated)
     return tables

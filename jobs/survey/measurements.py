@@ -167,12 +167,11 @@ class PlannedAnswers:
         Raises:
           SchemaError: They are no residual plan.
         """
-        return read_residuals(
-            self.domain.names,
-            [one.query for one in self.answers],
-            [float(one.mechanism.continuous_variance) for one in self.answers],
-            [one.answers for one in self.answers],
-        )
+        measured = [
+            (one.query, float(one.mechanism.continuous_variance), one.answers)
+            for one in self.answers
+        ]
+        return read_residuals(self.domain.names, measured)
 
 
 PartAnswers = NoisySums | ConditionedTable | PlannedAnswers | Answers
@@ -240,27 +239,25 @@ def _query_rows(
     phases: Iterable[tuple[int, Sequence[NoisyAnswer]]],
 ) -> tuple[pa.Table, list[dict[str, Any]]]:
     """Return noisy answers as rows, by phase, and the matrices that the rows number."""
-    matrices: dict[tuple[object, ...], Factor] = {}
-    numbers: dict[tuple[object, ...], int] = {}
-    rows = []
-    for phase, of_phase in phases:
-        for answer in of_phase:
-            keys = [(factor.labels, factor.key) for factor in answer.query.factors]
-            matrices |= dict(zip(keys, answer.query.factors, strict=True))
-            rows.append(
-                {
-                    "query": answer.query.name,
-                    "phase": phase,
-                    "factors": [numbers.setdefault(key, len(numbers)) for key in keys],
-                    **_stated(answer.mechanism, answer.rho),
-                    "answers": answer.answers,
-                }
-            )
-    stated = [
-        {"labels": list(matrices[key].labels), "matrix": matrices[key].matrix.tolist()}
-        for key in numbers
+    known: dict[tuple[object, ...], tuple[int, Factor]] = {}
+    rows = [
+        {
+            "query": answer.query.name,
+            "phase": phase,
+            "factors": [
+                known.setdefault((one.labels, one.key), (len(known), one))[0]
+                for one in answer.query.factors
+            ],
+            **_stated(answer.mechanism, answer.rho),
+            "answers": answer.answers,
+        }
+        for phase, of_phase in phases
+        for answer in of_phase
     ]
-    return pa.Table.from_pylist(rows, MARGINALS), stated
+    factors = [
+        {"labels": list(one.labels), "matrix": one.matrix.tolist()} for _, one in known.values()
+    ]
+    return pa.Table.from_pylist(rows, MARGINALS), factors
 
 
 def planned_rows(answers: PlannedAnswers) -> Rows:

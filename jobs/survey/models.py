@@ -333,37 +333,32 @@ class MarginalsConfig(Model):
 
     share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
     tables: list[Text] | None = Field(
-        default=None,
-        min_length=1,
-        description='Tables to plan for, such as ["sex * race", age]. Give this or `ways`.',
+        default=None, min_length=1, description='Such as ["sex * race", age]; this or `ways`.'
     )
     ways: Whole | None = Field(
         default=None, ge=1, description="Plan for all tables of up to so many attributes."
     )
     bases: dict[Text, list[Text | list[Whole]]] = Field(
         default={},
-        description="Attribute to what its tables ask of it, stacked: identity, prefix, ranges, or "
-        "rows of integers with one per level, of at most 1024 in size. Together they must "
-        "determine the total. Default: identity.",
+        description="Attribute to what its tables ask of it, stacked: identity (the default), "
+        "prefix, ranges, or rows of integers with one per level, which determine the total.",
     )
     weighting: Weighting = Field(
         default=Weighting.EQUAL,
-        description="How much the average variance of the answers of a table counts: each as much "
-        "(`equal`), by the root of its answers (`square_root`), or by its answers (`cell_size`).",
+        description="How much the average variance of a table counts: each as much (`equal`), by "
+        "the root of its answers (`square_root`), or by its answers (`cell_size`).",
     )
     loss: LossKind | ConvexLossConfig = Field(
         default=LossKind.SUM_OF_VARIANCES,
-        description="sum_of_variances: of the averages of all tables; largest_variance: of any "
-        "answer; or a convex loss with a parameter.",
+        description="sum_of_variances: of the averages; largest_variance: of any answer; or a "
+        "convex loss with a parameter.",
     )
     written: list[Text] | None = Field(
         default=None,
-        description="Planned tables that are written as CSV; default: all. May be changed after "
-        "measuring.",
+        description="Tables in CSV files; default: all planned. May be changed after measuring.",
     )
     confidence: Annotated[Exact, Field(gt=Fraction(1, 2), lt=1)] = Field(
-        default=Fraction(9, 10),
-        description="Confidence level of each interval; may be changed after measuring.",
+        default=Fraction(9, 10), description="Of intervals; may be changed after measuring."
     )
 
     @model_validator(mode="after")

@@ -44,18 +44,14 @@ _LEAST_SINGULAR = 1e-9
 
 
 def read_residuals(
-    names: Sequence[str],
-    queries: Sequence[Query],
-    variances: Sequence[float],
-    answers: Sequence[IntArray],
+    names: Sequence[str], measured: Sequence[tuple[Query, float, IntArray]]
 ) -> ResidualAnswers:
     """Rebuild a residual plan from its integer queries, so that the planner is not needed again.
 
     Args:
       names: The attributes, in the order of the factors.
-      queries: One query per residual set, all subsets included, in any order.
-      variances: Noise variance of the answers of each query.
-      answers: Noisy answers of each query.
+      measured: Query, noise variance and int64 answers of each residual set, all subsets included,
+        in any order.
 
     Returns:
       Plan and answers. The workload of the plan lists the residual sets as plain marginals; ask it
@@ -64,19 +60,18 @@ def read_residuals(
     Raises:
       SchemaError: An attribute has different residual rows in two queries, or a query is missing.
     """
+    queries = [query for query, _, _ in measured]
     sizes = [factor.matrix.shape[1] for factor in queries[0].factors]
     attributes = tuple(map(AttributeWorkload.identity, names, sizes))
     bases = tuple(_read_basis(one, i, queries) for i, one in enumerate(attributes))
     rows = [np.array([query.kept], np.int64) for query in queries]
     sets = AttributeSets.from_rows(len(names), rows)
-    places = [int(sets.positions(row)[0]) for row in rows]
-    if len({*places}) != len(places) or sets.closure().size != sets.size:
+    order = np.argsort([int(sets.positions(row)[0]) for row in rows]).tolist()
+    if sets.size < len(rows) or sets.closure().size > sets.size:
         raise SchemaError("residual queries", "are not one per subset of every marginal")
-    order = np.argsort(places)
-    noise = np.array(variances, np.float64)[order]
-    workload = Workload(attributes, sets, np.ones(sets.size))
-    values = np.concatenate([answers[i] for i in order.tolist()]).astype(np.float64)
-    return ResidualAnswers(ResidualPlan(workload, bases, sets, noise), values)
+    noise = np.array([measured[i][1] for i in order])
+    plan = ResidualPlan(Workload(attributes, sets, np.ones(sets.size)), bases, sets, noise)
+    return ResidualAnswers(plan, np.concatenate([measured[i][2] for i in order]).astype(float))
 
 
 def _read_basis(
@@ -87,11 +82,10 @@ def _read_basis(
     found = {each.key: each for each in factors if each.kind is not FactorKind.TOTAL}
     if len(found) > 1:
         raise SchemaError(f"attribute {attribute.name}", "has two different sets of residual rows")
-    rows = np.zeros((0, attribute.size))
-    for factor in found.values():
-        rows = factor.matrix.astype(np.float64)
+    kept = [factor.matrix.astype(np.float64) for factor in found.values()]
+    rows = np.concatenate([np.zeros((0, attribute.size)), *kept])
     # Integer rows are up to 2^14 long; at the length of the total the inverse keeps its digits.
-    scale = max(float(np.sqrt((rows**2).sum(axis=0).max(initial=0.0))), 1.0)
+    scale = max(float(np.sqrt((rows**2).sum(axis=0).max())), 1.0)
     together = np.concatenate([np.ones((1, attribute.size)), rows / scale])
     inverse = np.linalg.pinv(together, rcond=_LEAST_SINGULAR)
     return build_basis(attribute, rows, inverse[:, 0], inverse[:, 1:] / scale)

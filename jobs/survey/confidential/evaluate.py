@@ -129,13 +129,13 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
 
 def marginal_errors(plan: SurveyPlan, records: Records) -> Iterator[MarginalErrors]:
     """Yield the errors of every written marginal, with those that the noise predicts."""
-    for query, table in written_tables(plan):
+    for query, released, table in written_tables(plan):
         truth = records.answer(query)
-        values, errors, lower, upper = (each.to_numpy() for each in table.columns[-4:])
+        values, _, lower, upper = (each.to_numpy() for each in table.columns[-4:])
         yield MarginalErrors(
             name=query.name,
             root_mean_square_error=math.sqrt(((values - truth) ** 2).mean()),
-            expected=math.sqrt((errors**2).mean()),
+            expected=released.root_mean_square_error,
             covered=float(((lower <= truth) & (truth <= upper)).mean()),
         )
 

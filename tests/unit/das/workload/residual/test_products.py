@@ -46,14 +46,13 @@ def exact_plan(bases, neighbors=Neighbors.UNBOUNDED, rho=Fraction(1, 2)):
     return plan_workload(workload(bases), Method.ORP, neighbors=neighbors).measure_exactly(rho)
 
 
+def stated(answers):
+    return [(one.query, float(one.mechanism.continuous_variance), one.answers) for one in answers]
+
+
 def stored(plan, records, seed):
     answers = measure_plan(Confidential(records), plan, Streams(NoiseKey.for_testing(seed)))
-    return read_residuals(
-        NAMES,
-        [one.query for one in answers],
-        [float(one.mechanism.continuous_variance) for one in answers],
-        [one.answers for one in answers],
-    )
+    return read_residuals(NAMES, stated(answers))
 
 
 def records(n=500):
@@ -79,12 +78,7 @@ def test_answers_and_covariances_are_those_of_generalized_least_squares(bases, n
     answers = measure_plan(Confidential(records()), plan, Streams(NoiseKey.for_testing(1)))
     # The order of the queries must not matter: they come from a file.
     mixed = [answers[i] for i in np.random.default_rng(2).permutation(len(answers)).tolist()]
-    residuals = read_residuals(
-        NAMES,
-        [one.query for one in mixed],
-        [float(one.mechanism.continuous_variance) for one in mixed],
-        [one.answers for one in mixed],
-    )
+    residuals = read_residuals(NAMES, stated(mixed))
     rows, noise = dense(plan)
     y = np.concatenate([one.answers for one in answers])
     information = np.linalg.pinv(rows.T @ (rows / noise[:, None]), rcond=1e-10)
@@ -156,13 +150,16 @@ def test_queries_that_the_measurements_do_not_determine_are_refused(text, messag
 
 
 def test_a_missing_or_foreign_query_is_refused():
-    queries = [one.query for one in exact_plan(False).queries()]
-    answers = [np.zeros(one.size, np.int64) for one in queries]
-    ones = [1.0] * len(queries)
+    plain, based = (
+        [
+            (one.query, 1.0, np.zeros(one.query.size, np.int64))
+            for one in exact_plan(bases).queries()
+        ]
+        for bases in (False, True)
+    )
     with pytest.raises(SchemaError, match="not one per subset"):
-        read_residuals(NAMES, queries[1:], ones[1:], answers[1:])
+        read_residuals(NAMES, plain[1:])
     with pytest.raises(SchemaError, match="not one per subset"):
-        read_residuals(NAMES, [*queries, queries[1]], [*ones, 1.0], [*answers, answers[1]])
-    other = [one.query for one in exact_plan(True).queries()]
+        read_residuals(NAMES, [*plain, plain[1]])
     with pytest.raises(SchemaError, match="attribute age: has two different"):
-        read_residuals(NAMES, [*queries[:5], *other[5:]], ones, answers)
+        read_residuals(NAMES, [*plain[:5], *based[5:]])
