@@ -174,6 +174,7 @@ class ReleasedMarginal:
         of the interval. The last attribute runs fastest.
       attributes: Attributes of the table.
       answers: Number of answers: rows of the file.
+      confidence: Confidence level of each interval.
       root_mean_square_error: Root of the mean variance of the answers; depends on no data.
     """
 
@@ -181,6 +182,7 @@ class ReleasedMarginal:
     file: str
     attributes: tuple[str, ...]
     answers: int
+    confidence: float
     root_mean_square_error: float
 
 
@@ -191,13 +193,11 @@ class SurveyMarginals:
     Attributes:
       format: 1.
       name: Name of the run.
-      confidence: Confidence level of each interval.
       tables: The tables that are written.
     """
 
     format: Literal[1]
     name: str
-    confidence: float
     tables: tuple[ReleasedMarginal, ...]
 
 

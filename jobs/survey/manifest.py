@@ -33,7 +33,6 @@ from jobs.pipeline.storage.ledger import read_ledger_of_parts
 from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import SIZE, SYNTHESIS, WEIGHT, spelled
 from jobs.survey.documents import MeansTable, MeasuredPart, SurveyManifest, read_survey_manifest
-from jobs.survey.estimate import check_marginals, read_marginals
 from jobs.survey.marginals import MarginalsPlan
 from jobs.survey.measurements import part_cost, read_part
 from jobs.survey.plan import SurveyPlan, TablePlan, load_survey, public_strata
@@ -41,6 +40,7 @@ from jobs.survey.results import (
     MARGINALS_JSON,
     MEANS,
     TABLES,
+    check_marginals,
     check_rows,
     check_tables,
     conditioned_of,
@@ -224,7 +224,7 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
         raise VerificationError(str(plan.made.manifest), "is of another configuration")
     verify_contents(plan.made, manifest)
     spent = _check_costs(plan)
-    means, tables = read_results(plan.made)
+    means, tables, marginals = read_results(plan.made)
     if means is not None:
         with understanding(plan.made.root / MEANS):  # a received release may have other means
             check_rows(plan, means)
@@ -233,7 +233,6 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
         with understanding(plan.made.root / TABLES):
             check_tables(plan, tables)
             check_rows(plan, tables)
-    marginals = read_marginals(plan.made)
     if marginals is not None:
         with understanding(plan.made.root / MARGINALS_JSON):
             check_marginals(plan, marginals)

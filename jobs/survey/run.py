@@ -28,7 +28,6 @@ from jobs.survey.confidential.evaluate import evaluate
 from jobs.survey.confidential.measure import measure_part
 from jobs.survey.confidential.read import SurveyTruth, read_survey, table_of
 from jobs.survey.documents import read_survey_manifest
-from jobs.survey.estimate import write_marginals
 from jobs.survey.folder import (
     begin_ledger,
     files_of_interest,
@@ -46,6 +45,7 @@ from jobs.survey.results import (
     draw_microdata,
     released_means,
     released_tables,
+    write_marginals,
     write_microdata,
     write_results,
 )

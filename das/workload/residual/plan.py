@@ -100,16 +100,6 @@ class ResidualPlan:
         ]
         return self.contract(members, parts)
 
-    def covariance(self, names: Sequence[str], left: Sequence[int], right: Sequence[int]) -> float:
-        """Return the covariance of two answers of a marginal, given by one row per attribute."""
-        members = self.workload.members_of(names)
-        parts = []
-        for axis, i in enumerate(members):
-            rows = self.workload.attributes[i].apply(self.bases[i].decoder)
-            first, second = rows[left[axis]], rows[right[axis]]
-            parts.append(np.array([[first[0] * second[0], first[1:] @ second[1:]]]))
-        return float(self.contract(members, parts).item())
-
     def contract(self, members: IntArray, parts: Sequence[FloatArray]) -> FloatArray:
         """Sum noise_S over subsets S, times column 1 of part i for i in S and column 0 for others.
 

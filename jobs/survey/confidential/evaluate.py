@@ -42,9 +42,8 @@ from jobs.survey.documents import (
     WorkloadError,
     read_survey_manifest,
 )
-from jobs.survey.estimate import written_tables
 from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
-from jobs.survey.results import read_microdata, read_results
+from jobs.survey.results import read_microdata, read_results, written_tables
 
 _HIGHEST_ORDER = 3  # attributes of compared marginals; default, not measured
 _MOST_WORK = 2_000_000_000  # records times marginals of one order; some 30 s
@@ -59,7 +58,7 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
       OutputError: The run has no release, or the evaluation cannot be written.
     """
     data, made = truth.reveal(), plan.made
-    means, tables = read_results(made)
+    means, tables, _ = read_results(made)
     # Older versions could release only the first parts of the plan: zip without strict.
     of_means = zip(plan.means, () if means is None else means.statistics, strict=False)
     of_tables = zip(plan.tables, () if tables is None else tables.tables, strict=False)

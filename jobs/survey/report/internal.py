@@ -85,7 +85,6 @@ def write_internal_page(made: ReleaseLayout, confidential: ConfidentialLayout) -
         [
             *([_means_section(evaluation, release)] if evaluation.means else []),
             *([_tables_section(evaluation)] if evaluation.tables else []),
-            *([_written_section(evaluation)] if evaluation.written else []),
             *([_marginals_section(evaluation)] if evaluation.marginals else []),
             *([_groups_section(evaluation)] if evaluation.groups else []),
             *([predictions_section(evaluation.predictions)] if evaluation.predictions else []),
@@ -182,22 +181,6 @@ def _tables_section(evaluation: SurveyEvaluation) -> Section:
     ]
     table = Table.of("table-errors", "Tables that keep exact marginals", columns)
     return Section("tables", "Tables against the truth", lead, [table])
-
-
-def _written_section(evaluation: SurveyEvaluation) -> Section:
-    lead = (
-        "Unbiased marginals, compared with the counts of the file. The noise predicts an error "
-        "without the data; both should be near each other."
-    )
-    written = evaluation.written
-    columns = [
-        labels("Table", (errors.name for errors in written)),
-        numbers("Error", (one.root_mean_square_error for one in written), text.decimal, "RMSE"),
-        numbers("Predicted", (errors.expected for errors in written), text.decimal, "RMSE"),
-        numbers("Covered", (errors.covered for errors in written), text.percent, "by intervals"),
-    ]
-    table = Table.of("written-errors", "Written marginals", columns)
-    return Section("written", "Marginals against the truth", lead, [table])
 
 
 def _marginals_section(evaluation: SurveyEvaluation) -> Section:

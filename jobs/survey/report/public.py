@@ -43,7 +43,6 @@ from jobs.survey.documents import (
     SurveyTables,
     read_survey_manifest,
 )
-from jobs.survey.estimate import read_marginals
 from jobs.survey.marginals import TOTAL
 from jobs.survey.results import read_results
 
@@ -77,8 +76,7 @@ class SurveyRelease:
         Raises:
           OutputError: The release is not finalized, or a document is damaged.
         """
-        manifest = read_survey_manifest(made.manifest)
-        return cls(manifest, *read_results(made), read_marginals(made))
+        return cls(read_survey_manifest(made.manifest), *read_results(made))
 
     @property
     def statistics(self) -> tuple[ReleasedMean, ...]:
@@ -405,8 +403,7 @@ def tables_section(tables: SurveyTables) -> Section:
 def marginals_section(marginals: SurveyMarginals) -> Section:
     """List the written tables with their errors, which depend on no data."""
     lead = (
-        "Unbiased noisy counts, which can be negative, with intervals at "
-        f"{100 * marginals.confidence:.10g} %. All tables follow from the same noisy answers, so "
+        "Unbiased noisy counts, which can be negative. All follow from the same noisy answers, so "
         "their sums agree. `das estimate` makes every other planned table."
     )
     tables = marginals.tables
