@@ -351,12 +351,12 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
         return measured if strata is None else MeasuredStrata(strata, measured, tuple(inside))
 
 
-def cost_of_answers(answers: Answers, neighbors: Neighbors) -> Fraction:
+def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> Fraction:
     """Compute the exact privacy loss of noisy marginals and selections, and check the stated costs.
 
     One-way counts, selected marginals and marginals measured a second time are charged one by one.
-    Residuals are charged jointly, since no pair of neighbors is the worst case of all. Strata are
-    disjoint, so the most expensive stratum counts.
+    Residuals and marginals planned together are charged jointly, since no pair of neighbors is the
+    worst case of all. Strata are disjoint, so the most expensive stratum counts.
 
     Raises:
       OutputError: The noise costs more than the dataset states.
@@ -364,6 +364,8 @@ def cost_of_answers(answers: Answers, neighbors: Neighbors) -> Fraction:
     if isinstance(answers, MeasuredStrata):
         whole = cost_of_answers(answers.population, neighbors)
         return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)
+    if isinstance(answers, PlannedAnswers):
+        return _cost_together(answers.answers, neighbors)
     if isinstance(answers, ChosenMarginals):
         _check_alone((*answers.one_way, *answers.marginals), neighbors)
         least = 2 if neighbors is Neighbors.BOUNDED else 1
@@ -433,8 +435,6 @@ def part_cost(plan: SurveyPlan, answers: PartAnswers) -> Fraction:
     privacy = plan.config.privacy
     if isinstance(answers, ConditionedTable):
         return answers.conditioning.cost.epsilon
-    if isinstance(answers, PlannedAnswers):
-        return _cost_together(answers.answers, privacy.neighbors)
     if isinstance(answers, tuple):
         return cost_of_sums(answers, privacy.definition, privacy.neighbors)
     return cost_of_answers(answers, privacy.neighbors)
