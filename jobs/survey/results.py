@@ -50,14 +50,13 @@ from jobs.survey.documents import (
     SurveyTables,
     TablePromise,
 )
-from jobs.survey.marginals import TOTAL, MarginalsPlan
+from jobs.survey.marginals import NUMBERS, TOTAL, MarginalsPlan
 from jobs.survey.measurements import Answers, read_planned, read_sums, read_table
 from jobs.survey.plan import Conditioning, MeanPlan, SurveyPlan, TablePlan
 
 MEANS, TABLES, MARGINALS_JSON = "means.json", "tables.json", "marginals.json"
 """Documents of a release: all means, all tables, all marginals."""
 _MEANS_CSV = "means.csv"
-_NUMBERS = ("estimate", "standard_error", "lower", "upper")
 _DECIMALS = 6  # of marginals in CSV files: noise is far larger, and files stay small
 # Numbers of another processor differ in the last digits before rounding.
 _SAME = 2.0 * 10**-_DECIMALS
@@ -284,7 +283,7 @@ def estimates_of_query(
     rank = math.prod(query.factors[i].matrix.shape[1] for i in query.kept)
     ends = kind.around(values[None], errors[None], rank)
     columns = (values, errors, ends.lower[0], ends.upper[0])
-    return dict(zip(_NUMBERS, columns, strict=True))
+    return dict(zip(NUMBERS, columns, strict=True))
 
 
 def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, pa.Table]]:
@@ -310,7 +309,7 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
             confidence=kind.confidence,
             root_mean_square_error=round(float(np.sqrt((errors**2).mean())), _DECIMALS),
         )
-        yield query, description, without_formulas(pa.table(columns, [*attributes, *_NUMBERS]))
+        yield query, description, without_formulas(pa.table(columns, [*attributes, *NUMBERS]))
 
 
 def write_marginals(plan: SurveyPlan) -> None:

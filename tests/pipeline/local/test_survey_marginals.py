@@ -265,6 +265,14 @@ def test_mistakes_are_refused_before_anything_is_read(das, tmp_path, marginals, 
     assert message in " ".join(refused(das, "validate", config).split())
 
 
+def test_an_attribute_may_not_have_the_name_of_a_column_of_estimates(das, tmp_path):
+    columns = {"lower": {"column": "SEX", "codes": {"1": "m", "2": "f"}}}
+    config = survey(tmp_path, {"ways": 1, "share": "1"}, data__columns=columns)
+    assert "cannot have the names of columns of estimates; got ['lower']" in refused(
+        das, "validate", config
+    )
+
+
 def test_pure_budgets_and_too_much_are_refused_with_the_number(das, tmp_path):
     config = survey(tmp_path, privacy={"definition": "pure", "epsilon": "1"})
     assert "has no pure epsilon" in refused(das, "validate", config)
