@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -58,8 +58,36 @@ _AGAIN = "restore it from a backup"
 # With many attributes `joint_sensitivity` is an upper bound, a relative 1e-6 above at most.
 _CLOSE = Fraction(1, 1 << 19)
 
+
+@dataclass(frozen=True, eq=False)
+class PlannedAnswers:
+    """Noisy answers to all queries of the planned marginals.
+
+    Attributes:
+      domain: Attributes of the queries.
+      answers: One per residual set.
+    """
+
+    domain: Domain
+    answers: tuple[NoisyAnswer, ...]
+
+    @cached_property
+    def residuals(self) -> ResidualAnswers:
+        """Return the answers as a residual plan, which answers any planned marginal.
+
+        Raises:
+          SchemaError: They are no residual plan.
+        """
+        measured = [
+            (one.query, float(one.mechanism.continuous_variance), one.answers)
+            for one in self.answers
+        ]
+        return read_residuals(self.domain.names, measured)
+
+
 Answers = Measured | ChosenMarginals | MeasuredStrata
 _KINDS = {
+    PlannedAnswers: "planned marginals",
     Measured: "marginals",
     ChosenMarginals: "selected marginals",
     MeasuredStrata: "marginals of everybody and of strata",
@@ -148,32 +176,6 @@ class ConditionedTable:
     conditioning: Conditioning
 
 
-@dataclass(frozen=True, eq=False)
-class PlannedAnswers:
-    """Noisy answers to all queries of the planned marginals.
-
-    Attributes:
-      domain: Attributes of the queries.
-      answers: One per residual set.
-    """
-
-    domain: Domain
-    answers: tuple[NoisyAnswer, ...]
-
-    @cached_property
-    def residuals(self) -> ResidualAnswers:
-        """Return the answers as a residual plan, which answers any planned marginal.
-
-        Raises:
-          SchemaError: They are no residual plan.
-        """
-        measured = [
-            (one.query, float(one.mechanism.continuous_variance), one.answers)
-            for one in self.answers
-        ]
-        return read_residuals(self.domain.names, measured)
-
-
 PartAnswers = NoisySums | ConditionedTable | PlannedAnswers | Answers
 
 
@@ -206,17 +208,34 @@ def read_table(dataset: Place) -> ConditionedTable:
         )
 
 
-def answer_rows(answers: Answers) -> Rows:
+def answer_rows(answers: Answers | PlannedAnswers) -> Rows:
     """Return noisy marginals as rows, and facts: query matrices, merged levels and selections."""
-    rows, factors = _query_rows(_phases(answers))
+    known: dict[tuple[object, ...], tuple[int, Factor]] = {}
+    rows = [
+        {
+            "query": answer.query.name,
+            "phase": phase,
+            "factors": [
+                known.setdefault((one.labels, one.key), (len(known), one))[0]
+                for one in answer.query.factors
+            ],
+            **_stated(answer.mechanism, answer.rho),
+            "answers": answer.answers,
+        }
+        for phase, of_phase in _phases(answers)
+        for answer in of_phase
+    ]
     whole = answers.population if isinstance(answers, MeasuredStrata) else answers
     facts: dict[str, Any] = {
         "holds": _KINDS[type(answers)],
         "attributes": dict(zip(whole.domain.names, whole.domain.sizes, strict=True)),
-        "new_level": [levels.tolist() for levels in whole.merging.new_level],
-        "kept": list(whole.merging.n_kept),
-        "factors": factors,
+        "factors": [
+            {"labels": list(one.labels), "matrix": one.matrix.tolist()} for _, one in known.values()
+        ],
     }
+    if not isinstance(whole, PlannedAnswers):
+        facts["new_level"] = [levels.tolist() for levels in whole.merging.new_level]
+        facts["kept"] = list(whole.merging.n_kept)
     if isinstance(answers, MeasuredStrata):
         facts["strata"] = {
             "attributes": [whole.domain.names[i] for i in answers.strata.attributes],
@@ -232,40 +251,20 @@ def answer_rows(answers: Answers) -> Rows:
             }
             for one in answers.selections
         ]
-    return rows, facts
+    return pa.Table.from_pylist(rows, MARGINALS), facts
 
 
-def _query_rows(
-    phases: Iterable[tuple[int, Sequence[NoisyAnswer]]],
-) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Return noisy answers as rows, by phase, and the matrices that the rows number."""
-    known: dict[tuple[object, ...], tuple[int, Factor]] = {}
-    rows = [
-        {
-            "query": answer.query.name,
-            "phase": phase,
-            "factors": [
-                known.setdefault((one.labels, one.key), (len(known), one))[0]
-                for one in answer.query.factors
-            ],
-            **_stated(answer.mechanism, answer.rho),
-            "answers": answer.answers,
-        }
-        for phase, of_phase in phases
-        for answer in of_phase
-    ]
-    factors = [
-        {"labels": list(one.labels), "matrix": one.matrix.tolist()} for _, one in known.values()
-    ]
-    return pa.Table.from_pylist(rows, MARGINALS), factors
-
-
-def planned_rows(answers: PlannedAnswers) -> Rows:
-    """Return the answers of the planned marginals as rows, and facts: attributes and matrices."""
-    rows, factors = _query_rows([(1, answers.answers)])
-    domain = answers.domain
-    attributes = dict(zip(domain.names, domain.sizes, strict=True))
-    return rows, {"holds": "planned marginals", "attributes": attributes, "factors": factors}
+def _phases(answers: Answers | PlannedAnswers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
+    """Yield (phase number, answers): 1 to 3 for all records, from 4 on one phase per stratum."""
+    if isinstance(answers, MeasuredStrata):
+        yield from _phases(answers.population)
+        yield from enumerate(answers.inside, 4)
+    elif isinstance(answers, PlannedAnswers):
+        yield 1, answers.answers
+    elif isinstance(answers, ChosenMarginals):
+        yield from ((1, answers.one_way), (2, answers.marginals))
+    else:
+        yield from ((1, answers.one_way), (2, answers.residuals), (3, answers.again))
 
 
 def read_planned(dataset: Place) -> PlannedAnswers:
@@ -293,26 +292,12 @@ def _queries(opened: Dataset) -> Iterator[tuple[int, NoisyAnswer]]:
     table = opened.read().combine_chunks()
     answers = table.column("answers")  # lists of Python numbers would take four times the memory
     for index, row in enumerate(table.drop_columns(["answers"]).to_pylist()):
+        query = Query(row["query"], tuple(factors[number] for number in row["factors"]))
+        values = np.array(answers[index].values, np.int64)
         yield (
             row["phase"],
-            NoisyAnswer(
-                Query(row["query"], tuple(factors[number] for number in row["factors"])),
-                _mechanism(row),
-                stated_fraction(row["cost"]),
-                np.array(answers[index].values, np.int64),
-            ),
+            NoisyAnswer(query, _mechanism(row), stated_fraction(row["cost"]), values),
         )
-
-
-def _phases(answers: Answers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
-    """Yield (phase number, answers): 1 to 3 for all records, from 4 on one phase per stratum."""
-    if isinstance(answers, MeasuredStrata):
-        yield from _phases(answers.population)
-        yield from enumerate(answers.inside, 4)
-    elif isinstance(answers, ChosenMarginals):
-        yield from ((1, answers.one_way), (2, answers.marginals))
-    else:
-        yield from ((1, answers.one_way), (2, answers.residuals), (3, answers.again))
 
 
 def read_answers(dataset: Place, strata: Strata | None) -> Answers:
@@ -444,8 +429,6 @@ def part_rows(plan: SurveyPlan, part: str, answers: PartAnswers) -> Rows:
     """Return noisy answers as rows of a dataset, and facts about them."""
     if isinstance(answers, ConditionedTable):
         return table_rows(answers)
-    if isinstance(answers, PlannedAnswers):
-        return planned_rows(answers)
     if isinstance(answers, tuple):
         privacy = plan.config.privacy
         [names] = [one.strata.names for one in plan.means if one.name == part]

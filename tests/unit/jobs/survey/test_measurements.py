@@ -27,7 +27,6 @@ from jobs.survey.measurements import (
     answer_rows,
     cost_of_answers,
     cost_of_sums,
-    planned_rows,
     read_answers,
     read_planned,
     read_sums,
@@ -135,7 +134,7 @@ def test_planned_marginals_come_back_and_less_noise_is_found(tmp_path, neighbors
     domain = Domain(("a", "b"), (2, 6))
     records = Records(domain, np.random.default_rng(4).integers(0, 2, (90, 2)))
     answers = measure_plan(Confidential(records), plan, Streams(KEY))
-    path = written(tmp_path / "part=marginals", planned_rows(PlannedAnswers(domain, answers)))
+    path = written(tmp_path / "part=marginals", answer_rows(PlannedAnswers(domain, answers)))
     back = read_planned(path)
     assert (back.domain.names, back.domain.sizes) == (domain.names, domain.sizes)
     for one, two in zip(answers, back.answers, strict=True):
