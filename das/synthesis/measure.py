@@ -123,6 +123,13 @@ class Measurer:
         mechanism = noise.costing(Definition.ZCDP, rho, charged)
         return self.answer(query, mechanism, rho, position)
 
+    def planned(self, plan: ExactPlan, phase: int) -> tuple[NoisyAnswer, ...]:
+        """Measure all queries of a plan over the attributes of the records."""
+        return tuple(
+            self.answer(exact.query, exact.mechanism, exact.rho, (phase, i))
+            for i, exact in enumerate(plan.queries())
+        )
+
     def one_way(self, rho: Fraction, phase: int) -> tuple[NoisyAnswer, ...]:
         """Measure all one-way marginals at rho each, with the noise streams of phase `phase`."""
         domain = self.records.domain
@@ -163,14 +170,29 @@ def measure_marginals(
     rest = rho - cost * len(one_way)
     later = rest * spending.again if spending.pairs_again else Fraction(0)
     plan = plan_pairs(recoded.records.domain, neighbors, spending.weighting)
-    residuals = [
-        recoded.answer(exact.query, exact.mechanism, exact.rho, (2, i))
-        for i, exact in enumerate(plan.measure_exactly(rest - later).queries())
-    ]
-    measured = Measured(records.domain, merging, one_way, tuple(residuals))
+    residuals = recoded.planned(plan.measure_exactly(rest - later), 2)
+    measured = Measured(records.domain, merging, one_way, residuals)
     if not later:
         return measured
     return replace(measured, again=_measure_again(recoded, measured, later, spending))
+
+
+def measure_plan(
+    truth: Confidential[Records], plan: ExactPlan, streams: Streams
+) -> tuple[NoisyAnswer, ...]:
+    """Measure all queries of a plan at its exact zCDP cost.
+
+    Args:
+      truth: The records, with the attributes of the plan in its order.
+      plan: The integer queries; it depends on no data.
+      streams: Noise streams, used for nothing else.
+
+    Law: every answer is the exact one + independent discrete Gaussian noise, given uniform bits.
+
+    Raises:
+      SchemaError: The plan has other attributes, or a marginal is too large.
+    """
+    return Measurer(truth.reveal(), plan.neighbors, streams).planned(plan, 1)
 
 
 def measure_strata(

@@ -25,6 +25,41 @@ class Intervals:
     upper: FloatArray
 
 
+@dataclass(frozen=True)
+class IntervalKind:
+    """Kind of the intervals around the answers of a table.
+
+    Attributes:
+      confidence: Probability of covering the true answer.
+      simultaneous: Cover all answers of a table together.
+      positive: Use that true counts cannot be negative.
+    """
+
+    confidence: float
+    simultaneous: bool = False
+    positive: bool = False
+
+    def around(self, estimates: FloatArray, errors: FloatArray, rank: int) -> Intervals:
+        """Return intervals around estimates float64[G, m] with standard errors of that shape.
+
+        Args:
+          estimates: The estimates.
+          errors: Their standard errors.
+          rank: Largest dimension of the space of the errors.
+
+        Raises:
+          ConfigError: The confidence is out of range.
+        """
+        uncertain = int((errors > 0).sum())
+        factor = normal_factor(self.confidence)
+        if self.simultaneous and self.positive:
+            factor = positive_simultaneous_factor(self.confidence, uncertain)
+        elif self.simultaneous:
+            factor = simultaneous_factor(self.confidence, uncertain, min(uncertain, rank))
+        intervals = positive_intervals if self.positive else central_intervals
+        return intervals(estimates, errors, factor)
+
+
 def normal_factor(confidence: float) -> float:
     """Return the half width, in standard errors, of the central interval of one answer.
 

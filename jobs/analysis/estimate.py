@@ -14,20 +14,14 @@ from das.arrays import Geocodes
 from das.errors import ConfigError
 from das.queries.query import Query, parse_query
 from das.tree.coordinates import Coordinates
-from das.tree.intervals import (
-    central_intervals,
-    normal_factor,
-    positive_intervals,
-    positive_simultaneous_factor,
-    simultaneous_factor,
-)
+from das.tree.intervals import IntervalKind
 from das.tree.passes import Moments
 from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.requests import EstimateRequest, IntervalSettings
 from jobs.analysis.results import print_rows
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.documents.covariance import correlations, pairs_of_answers, parse_pair
+from jobs.pipeline.documents.covariance import covariance_rows, parse_pair
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import printable
 from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
@@ -137,17 +131,13 @@ def estimate_covariances(
       InputError: A geounit does not exist.
     """
     estimator = AreaEstimator(LevelEstimator(plan, release, pair, _ANY_CONFIDENCE), pair)
-    rows: list[tuple[object, ...]] = []
+    rows: list[dict[str, object]] = []
     for area, moments in _moments(estimator, areas, geounits):
         matrices = tuple(part[moments.kind] for part in moments.matrices)
         values = estimator.coordinates.covariances(*pair, matrices)[0]
         ends = [estimator.coordinates.variances(query, matrices)[0] for query in pair]
-        pairs = correlations(values, *ends)
-        rows += [
-            (area, pair[0].name, answer, pair[1].name, other, *vars(pairs[i][j]).values())
-            for i, j, answer, other in pairs_of_answers(pair)
-        ]
-    return pa.table([list(column) for column in zip(*rows, strict=True)], schema=_COVARIANCES)
+        rows += [{"area": area, **row} for row in covariance_rows(pair, values, ends)]
+    return pa.Table.from_pylist(rows, schema=_COVARIANCES)
 
 
 def _moments(
@@ -173,15 +163,7 @@ def area_rows(
     """Return the rows of one area: estimate, standard error and interval of every answer."""
     estimates = coordinates.answer(query, moments.values)
     errors = np.sqrt(coordinates.variances(query, moments.matrices))[moments.kind]
-    uncertain = int((errors > 0).sum())
-    factor = normal_factor(settings.confidence)
-    if settings.simultaneous and settings.positive:
-        factor = positive_simultaneous_factor(settings.confidence, uncertain)
-    elif settings.simultaneous:
-        rank = min(uncertain, coordinates.size)
-        factor = simultaneous_factor(settings.confidence, uncertain, rank)
-    intervals = positive_intervals if settings.positive else central_intervals
-    ends = intervals(estimates, errors, factor)
+    ends = IntervalKind(**vars(settings)).around(estimates, errors, coordinates.size)
     numbers = [each[0] for each in (estimates, errors, ends.lower, ends.upper)]
     stated = [[each] * query.size for each in vars(settings).values()]
     names = [[name] * query.size for name in (area, query.name)]
@@ -189,22 +171,25 @@ def area_rows(
 
 
 def print_estimates(table: pa.Table, *, as_json: bool) -> None:
-    """Print estimates or their covariances."""
+    """Print estimates or their covariances; those of surveys have no area."""
     rows: list[dict[str, Any]] = table.to_pylist()
     if as_json:
         typer.echo(json.dumps(rows))
         return
     rows = printable(rows)
-    if table.schema.equals(_COVARIANCES):
-        titles = ("area", "answer", "other answer", "covariance", "correlation")
+    where = [name for name in ("area",) if name in table.column_names]
+    if "covariance" in table.column_names:
+        titles = (*where, "answer", "other answer", "covariance", "correlation")
         cells = []
         for row in rows:
             answers = [f"{row[f'{of}query']}: {row[f'{of}label']}" for of in ("", "other_")]
             ratio = "exact" if row["correlation"] is None else f"{row['correlation']:+.3f}"
-            cells.append([row["area"], *answers, f"{row['covariance']:,.1f}", ratio])
+            shown = [f"{row['covariance']:,.1f}", ratio]
+            cells.append([*(row[name] for name in where), *answers, *shown])
         print_rows(titles, cells)
         return
     cells = [
-        [row["area"], row["label"], *(f"{row[name]:,.1f}" for name in _NUMBERS)] for row in rows
+        [*(row[name] for name in where), row["label"], *(f"{row[name]:,.1f}" for name in _NUMBERS)]
+        for row in rows
     ]
-    print_rows(("area", "answer", *(name.replace("_", " ") for name in _NUMBERS)), cells)
+    print_rows((*where, "answer", *(name.replace("_", " ") for name in _NUMBERS)), cells)

@@ -200,8 +200,20 @@ def estimate(
     """
     from jobs.analysis.estimate import CSV_START, answer_request, print_estimates
 
-    file.check("das estimate", CSV_START)
-    table, notes = answer_request(release.load(), request, intervals)
+    survey, notes = release.load_survey(), list[str]()
+    if survey is not None:
+        from das.tree.intervals import IntervalKind
+        from jobs.survey.estimate import SURVEY_START, estimate_table
+
+        named = {"geounit": request.geounit or None, "geolevel": request.geolevel}
+        refuse_options("is for censuses: a survey has no areas", area=request.area, **named)
+        file.check("das estimate", SURVEY_START)
+        kind = IntervalKind(**vars(intervals))
+        table = estimate_table(survey, request.query, request.covariance, kind)
+    else:
+        file.check("das estimate", CSV_START)
+        table, warnings = answer_request(release.load(), request, intervals)
+        notes += warnings
     for note in notes:
         typer.echo(printable(f"{request.area}: {note}"), err=True)
     if file.output is None:

@@ -28,7 +28,13 @@ from jobs.pipeline.documents.manifest import CensusManifest, Manifest
 from jobs.pipeline.documents.shipped import SHIPPED
 from jobs.pipeline.documents.statistics import SolveStatistics
 from jobs.pipeline.documents.summary import Summary
-from jobs.survey.documents import MeansTable, SurveyEvaluation, SurveyManifest, SurveyTables
+from jobs.survey.documents import (
+    MeansTable,
+    SurveyEvaluation,
+    SurveyManifest,
+    SurveyMarginals,
+    SurveyTables,
+)
 
 _DOCUMENTS: Mapping[str, tuple[type, str]] = {
     "release": (CensusManifest, "`OUT/release/manifest.json`"),
@@ -42,6 +48,7 @@ _DOCUMENTS: Mapping[str, tuple[type, str]] = {
     "survey-manifest": (SurveyManifest, "`OUT/release/manifest.json` of a survey"),
     "survey-means": (MeansTable, "`OUT/release/means.json` of a survey"),
     "survey-tables": (SurveyTables, "`OUT/release/tables.json` of a survey"),
+    "survey-marginals": (SurveyMarginals, "`OUT/release/marginals.json` of a survey"),
     "survey-evaluation": (SurveyEvaluation, "`OUT/confidential/evaluation.json` of a survey"),
 }
 KINDS: Mapping[str, type] = {name: kind for name, (kind, _) in _DOCUMENTS.items()}

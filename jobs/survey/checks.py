@@ -22,7 +22,7 @@ from jobs.pipeline.input.files import Table, plan_chunks, read_table
 from jobs.pipeline.storage.csv import without_formula
 from jobs.survey.models import PredictConfig, SurveyConfig
 
-SYNTHESIS = "synthesis"
+SYNTHESIS, MARGINALS = "synthesis", "marginals"
 POOLED, POPULATION = "pooled", "everybody"
 _RESERVED_LABELS = (POOLED, POPULATION)
 
@@ -60,10 +60,10 @@ def check_survey(config: SurveyConfig) -> None:
     total = sum(one.share for one in config.statistics) + sum(
         one.share for one in config.contingency_tables
     )
-    total += 0 if stated is None else stated.share
+    total += sum(part.share for part in (config.marginals, stated) if part is not None)
     if total != 1:
         raise BudgetError(
-            "shares of statistics, tables and synthesis",
+            "shares of statistics, tables, marginals and synthesis",
             "do not sum to 1",
             got=str(total),
             want="exactly 1: a run spends its whole budget",
@@ -156,7 +156,8 @@ def _check_names(config: SurveyConfig) -> None:
         require(is_name, where, "needs a `name`, because its attributes make no valid name", name)
         where, remedy = "statistics and tables", "give each a different `name`"
         require([*names.values()].count(name) == 1, where, f"has a name twice: {remedy}", name)
-        require(name != SYNTHESIS, where, f"has the name of another part: {remedy}", name)
+        taken = name == SYNTHESIS or (name == MARGINALS and config.marginals is not None)
+        require(not taken, where, f"has the name of another part: {remedy}", name)
 
 
 def check_each(

@@ -165,6 +165,43 @@ class SurveyTables:
 
 
 @document
+class ReleasedMarginal:
+    """Unbiased noisy table of counts in a file of its own.
+
+    Attributes:
+      name: Its attributes, joined by ` * `; or `total`.
+      file: CSV file in the release: a column per attribute, then estimate, standard error, and ends
+        of the interval. The last attribute runs fastest.
+      attributes: Attributes of the table.
+      answers: Number of answers: rows of the file.
+      confidence: Confidence level of each interval.
+      root_mean_square_error: Root of the mean variance of the answers; depends on no data.
+    """
+
+    name: str
+    file: str
+    attributes: tuple[str, ...]
+    answers: int
+    confidence: float
+    root_mean_square_error: float
+
+
+@document
+class SurveyMarginals:
+    """Unbiased noisy tables of a survey; `das estimate` answers all others that were planned.
+
+    Attributes:
+      format: 1.
+      name: Name of the run.
+      tables: The tables that are written.
+    """
+
+    format: Literal[1]
+    name: str
+    tables: tuple[ReleasedMarginal, ...]
+
+
+@document
 class TablePromise(ConditionedPromise):
     """Privacy guarantee of a table as the manifest states it, with the names of exact marginals.
 
@@ -178,10 +215,10 @@ class TablePromise(ConditionedPromise):
 
 @document
 class MeasuredPart:
-    """Measured part of a survey release: a statistic, a table, or the microdata.
+    """Measured part of a survey release: a statistic, a table, the marginals, or the microdata.
 
     Attributes:
-      name: Name of the part; `synthesis` is the microdata.
+      name: Name of the part; `synthesis` is the microdata, `marginals` all marginals.
       share: Share of the budget; a fraction.
       cost: Privacy loss of the measurements, computed from their noise; a fraction. Strata are
         disjoint, so all strata together cost as much as one. A table costs (1 + gamma) k epsilon,
@@ -459,6 +496,23 @@ class TableErrors:
 
 
 @document
+class MarginalErrors:
+    """Errors of one written marginal against the data.
+
+    Attributes:
+      name: Name of the table.
+      root_mean_square_error: Root of the mean over answers of (estimate - truth)^2.
+      expected: The same as the noise alone predicts.
+      covered: Share of the answers whose interval holds the truth.
+    """
+
+    name: str
+    root_mean_square_error: float
+    expected: float
+    covered: float
+
+
+@document
 class SurveyEvaluation:
     """Comparison of a survey release with the data; confidential.
 
@@ -474,6 +528,7 @@ class SurveyEvaluation:
       predictions: Classifiers of `evaluate.predict`.
       notes: Comparisons that were left out, with the reason.
       tables: Errors of each released table; absent without tables.
+      written: Errors of each written marginal; absent without `marginals`.
     """
 
     format: Literal[1]
@@ -486,6 +541,7 @@ class SurveyEvaluation:
     predictions: Predictions | None
     notes: tuple[str, ...]
     tables: tuple[TableErrors, ...] = ()
+    written: tuple[MarginalErrors, ...] = ()
 
 
 def read_survey_manifest(path: Place) -> SurveyManifest:

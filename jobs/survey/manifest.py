@@ -33,11 +33,14 @@ from jobs.pipeline.storage.ledger import read_ledger_of_parts
 from jobs.pipeline.storage.place import Place
 from jobs.survey.checks import SIZE, SYNTHESIS, WEIGHT, spelled
 from jobs.survey.documents import MeansTable, MeasuredPart, SurveyManifest, read_survey_manifest
+from jobs.survey.marginals import MarginalsPlan
 from jobs.survey.measurements import part_cost, read_part
 from jobs.survey.plan import SurveyPlan, TablePlan, load_survey, public_strata
 from jobs.survey.results import (
+    MARGINALS_JSON,
     MEANS,
     TABLES,
+    check_marginals,
     check_rows,
     check_tables,
     conditioned_of,
@@ -125,6 +128,8 @@ def is_made(plan: SurveyPlan, part: str) -> bool:
     if one is None:
         return all(is_published(folder) for folder in microdata_folders(plan.made))
     document = TABLES if isinstance(one, TablePlan) else MEANS
+    if isinstance(one, MarginalsPlan):
+        document = MARGINALS_JSON
     return (plan.made.root / document).exists()
 
 
@@ -203,8 +208,9 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
 
     Files: their digests match, and there are no others. Costs: each part costs what its noise
     implies, at most what was planned, and the ledger states it. Results: means follow from the
-    noisy sums, tables equal the drawn ones and keep their exact marginals, microdata have the
-    stated number of records and known levels. The manifest agrees with plan and ledger.
+    noisy sums, tables equal the drawn ones and keep their exact marginals, marginals follow from
+    the noisy answers, microdata have the stated number of records and known levels. The manifest
+    agrees with plan and ledger.
 
     Returns:
       Numbers of checked parts, datasets, files and records; spent and granted budget as fractions.
@@ -220,7 +226,7 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
         )
     verify_contents(plan.made, manifest)
     spent = _check_costs(plan)
-    means, tables = read_results(plan.made)
+    means, tables, marginals = read_results(plan.made)
     if means is not None:
         with understanding(plan.made.root / MEANS):  # a received release may have other means
             check_rows(plan, means)
@@ -229,6 +235,9 @@ def verify_survey(plan: SurveyPlan) -> dict[str, int | str]:
         with understanding(plan.made.root / TABLES):
             check_tables(plan, tables)
             check_rows(plan, tables)
+    if marginals is not None:
+        with understanding(plan.made.root / MARGINALS_JSON):
+            check_marginals(plan, marginals)
     verify_manifest(plan.made, manifest, manifest_of(plan))
     records = 0 if manifest.records is None else len(read_microdata(plan).codes)
     if records != (manifest.records or 0):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,12 @@ from das.synthesis.records import (
     sum_rho,
 )
 from das.synthesis.strata import MeasuredStrata, Strata
+from das.workload.residual.products import read_residuals
+from das.workload.residual.reconstruction import ResidualAnswers
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.place import Place
+from jobs.survey.marginals import MarginalsPlan
 from jobs.survey.plan import Conditioning, SurveyPlan, TablePlan
 
 _TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.int32()
@@ -55,8 +58,36 @@ _AGAIN = "restore it from a backup"
 # With many attributes `joint_sensitivity` is an upper bound, a relative 1e-6 above at most.
 _CLOSE = Fraction(1, 1 << 19)
 
+
+@dataclass(frozen=True, eq=False)
+class PlannedAnswers:
+    """Noisy answers to all queries of the planned marginals.
+
+    Attributes:
+      domain: Attributes of the queries.
+      answers: One per residual set.
+    """
+
+    domain: Domain
+    answers: tuple[NoisyAnswer, ...]
+
+    @cached_property
+    def residuals(self) -> ResidualAnswers:
+        """Return the answers as a residual plan, which answers any planned marginal.
+
+        Raises:
+          SchemaError: They are no residual plan.
+        """
+        measured = [
+            (one.query, float(one.mechanism.continuous_variance), one.answers)
+            for one in self.answers
+        ]
+        return read_residuals(self.domain.names, measured)
+
+
 Answers = Measured | ChosenMarginals | MeasuredStrata
 _KINDS = {
+    PlannedAnswers: "planned marginals",
     Measured: "marginals",
     ChosenMarginals: "selected marginals",
     MeasuredStrata: "marginals of everybody and of strata",
@@ -152,7 +183,7 @@ class ConditionedTable:
     conditioning: Conditioning
 
 
-PartAnswers = NoisySums | ConditionedTable | Answers
+PartAnswers = NoisySums | ConditionedTable | PlannedAnswers | Answers
 
 
 def table_rows(table: ConditionedTable) -> Rows:
@@ -184,33 +215,34 @@ def read_table(dataset: Place) -> ConditionedTable:
         )
 
 
-def answer_rows(answers: Answers) -> Rows:
+def answer_rows(answers: Answers | PlannedAnswers) -> Rows:
     """Return noisy marginals as rows, and facts: query matrices, merged levels and selections."""
-    factors: dict[str, int] = {}
-    rows = []
-    for phase, of_phase in _phases(answers):
-        for answer in of_phase:
-            numbers = []
-            for factor in answer.query.factors:
-                text = json.dumps({"labels": factor.labels, "matrix": factor.matrix.tolist()})
-                numbers.append(factors.setdefault(text, len(factors)))
-            rows.append(
-                {
-                    "query": answer.query.name,
-                    "phase": phase,
-                    "factors": numbers,
-                    **_stated(answer.mechanism, answer.rho),
-                    "answers": answer.answers.tolist(),
-                }
-            )
+    known: dict[tuple[object, ...], tuple[int, Factor]] = {}
+    rows = [
+        {
+            "query": answer.query.name,
+            "phase": phase,
+            "factors": [
+                known.setdefault((one.labels, one.key), (len(known), one))[0]
+                for one in answer.query.factors
+            ],
+            **_stated(answer.mechanism, answer.rho),
+            "answers": answer.answers,
+        }
+        for phase, of_phase in _phases(answers)
+        for answer in of_phase
+    ]
     whole = answers.population if isinstance(answers, MeasuredStrata) else answers
     facts: dict[str, Any] = {
         "holds": _KINDS[type(answers)],
         "attributes": dict(zip(whole.domain.names, whole.domain.sizes, strict=True)),
-        "new_level": [levels.tolist() for levels in whole.merging.new_level],
-        "kept": list(whole.merging.n_kept),
-        "factors": [json.loads(text) for text in factors],
+        "factors": [
+            {"labels": list(one.labels), "matrix": one.matrix.tolist()} for _, one in known.values()
+        ],
     }
+    if not isinstance(whole, PlannedAnswers):
+        facts["new_level"] = [levels.tolist() for levels in whole.merging.new_level]
+        facts["kept"] = list(whole.merging.n_kept)
     if isinstance(answers, MeasuredStrata):
         facts["strata"] = {
             "attributes": [whole.domain.names[i] for i in answers.strata.attributes],
@@ -229,15 +261,50 @@ def answer_rows(answers: Answers) -> Rows:
     return pa.Table.from_pylist(rows, MARGINALS), facts
 
 
-def _phases(answers: Answers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
+def _phases(answers: Answers | PlannedAnswers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
     """Yield (phase number, answers): 1 to 3 for all records, from 4 on one phase per stratum."""
     if isinstance(answers, MeasuredStrata):
         yield from _phases(answers.population)
         yield from enumerate(answers.inside, 4)
+    elif isinstance(answers, PlannedAnswers):
+        yield 1, answers.answers
     elif isinstance(answers, ChosenMarginals):
         yield from ((1, answers.one_way), (2, answers.marginals))
     else:
         yield from ((1, answers.one_way), (2, answers.residuals), (3, answers.again))
+
+
+def read_planned(dataset: Place) -> PlannedAnswers:
+    """Read the noisy answers of the planned marginals.
+
+    Raises:
+      OutputError: The measurements are not published, or damaged.
+    """
+    opened = Dataset.open(dataset)
+    with understanding(dataset, _AGAIN):
+        return PlannedAnswers(_domain(opened), tuple(answer for _, answer in _queries(opened)))
+
+
+def _domain(opened: Dataset) -> Domain:
+    attributes: Mapping[str, int] = opened.facts["attributes"]
+    return Domain(tuple(attributes), tuple(attributes.values()))
+
+
+def _queries(opened: Dataset) -> Iterator[tuple[int, NoisyAnswer]]:
+    """Yield (phase, noisy answer) of every row."""
+    factors = [
+        Factor(np.array(one["matrix"], np.int64), tuple(one["labels"]))
+        for one in opened.facts["factors"]
+    ]
+    table = opened.read().combine_chunks()
+    answers = table.column("answers")  # lists of Python numbers would take four times the memory
+    for index, row in enumerate(table.drop_columns(["answers"]).to_pylist()):
+        query = Query(row["query"], tuple(factors[number] for number in row["factors"]))
+        values = np.array(answers[index].values, np.int64)
+        yield (
+            row["phase"],
+            NoisyAnswer(query, _mechanism(row), stated_fraction(row["cost"]), values),
+        )
 
 
 def read_answers(dataset: Place, strata: Strata | None) -> Answers:
@@ -253,22 +320,11 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
     opened = Dataset.open(dataset)
     with understanding(dataset, _AGAIN):
         facts = opened.facts
-        factors = [
-            Factor(np.array(one["matrix"], np.int64), tuple(one["labels"]))
-            for one in facts["factors"]
-        ]
         n_strata = 0 if strata is None else strata.n_strata
         phases: list[list[NoisyAnswer]] = [[] for _ in range(3 + n_strata)]
-        for row in opened.read().to_pylist():
-            answer = NoisyAnswer(
-                Query(row["query"], tuple(factors[number] for number in row["factors"])),
-                _mechanism(row),
-                stated_fraction(row["cost"]),
-                np.array(row["answers"], np.int64),
-            )
-            phases[row["phase"] - 1].append(answer)
-        attributes: Mapping[str, int] = facts["attributes"]
-        domain = Domain(tuple(attributes), tuple(attributes.values()))
+        for phase, answer in _queries(opened):
+            phases[phase - 1].append(answer)
+        domain = _domain(opened)
         merging = Merging(
             tuple(np.array(levels, np.int64) for levels in facts["new_level"]), tuple(facts["kept"])
         )
@@ -287,12 +343,12 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
         return measured if strata is None else MeasuredStrata(strata, measured, tuple(inside))
 
 
-def cost_of_answers(answers: Answers, neighbors: Neighbors) -> Fraction:
+def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> Fraction:
     """Compute the exact privacy loss of noisy marginals and selections, and check the stated costs.
 
     One-way counts, selected marginals and marginals measured a second time are charged one by one.
-    Residuals are charged jointly, since no pair of neighbors is the worst case of all. Strata are
-    disjoint, so the most expensive stratum counts.
+    Residuals and marginals planned together are charged jointly, since no pair of neighbors is the
+    worst case of all. Strata are disjoint, so the most expensive stratum counts.
 
     Raises:
       OutputError: The noise costs more than the dataset states.
@@ -300,6 +356,8 @@ def cost_of_answers(answers: Answers, neighbors: Neighbors) -> Fraction:
     if isinstance(answers, MeasuredStrata):
         whole = cost_of_answers(answers.population, neighbors)
         return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)
+    if isinstance(answers, PlannedAnswers):
+        return _cost_together(answers.answers, neighbors)
     if isinstance(answers, ChosenMarginals):
         _check_alone((*answers.one_way, *answers.marginals), neighbors)
         least = 2 if neighbors is Neighbors.BOUNDED else 1
@@ -355,6 +413,8 @@ def read_part(plan: SurveyPlan, part: str) -> PartAnswers:
     dataset, planned = plan.release.measured_part(part), plan.part(part)
     if planned is None:
         return read_answers(dataset, plan.strata)
+    if isinstance(planned, MarginalsPlan):
+        return read_planned(dataset)
     return read_table(dataset) if isinstance(planned, TablePlan) else read_sums(dataset)
 
 

@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from das.workload.choices import LossKind
 from das.workload.workload import Weighting
+from jobs.pipeline.config.models.allocation import ConvexLossConfig
 from jobs.pipeline.config.models.products import BudgetConfig
 from jobs.pipeline.config.models.run import OutputConfig, PrivacyConfig
 from jobs.pipeline.config.models.values import (
@@ -326,6 +328,48 @@ class SynthesisConfig(Model):
         return self
 
 
+class MarginalsConfig(Model):
+    """Unbiased noisy tables of counts, any of whose sums have known errors."""
+
+    share: Share = Field(description="Of the budget; all shares of the file sum to exactly 1.")
+    tables: list[Text] | None = Field(
+        default=None, min_length=1, description='Such as ["sex * race", age]; this or `ways`.'
+    )
+    ways: Whole | None = Field(
+        default=None, ge=1, description="Plan for all tables of up to so many attributes."
+    )
+    bases: dict[Text, list[Text | list[Whole]]] = Field(
+        default={},
+        description="Attribute to what its tables ask of it, stacked: identity (the default), "
+        "prefix, ranges, or rows of integers with one per level, which determine the total.",
+    )
+    weighting: Weighting = Field(
+        default=Weighting.EQUAL,
+        description="How much the average variance of a table counts: each as much (`equal`), by "
+        "the root of its answers (`square_root`), or by its answers (`cell_size`).",
+    )
+    loss: LossKind | ConvexLossConfig = Field(
+        default=LossKind.SUM_OF_VARIANCES,
+        description="sum_of_variances: of the averages; largest_variance: of any answer; or a "
+        "convex loss with a parameter.",
+    )
+    written: list[Text] | None = Field(
+        default=None,
+        description="Tables in CSV files; default: all planned. May be changed after measuring.",
+    )
+    confidence: Annotated[Exact, Field(gt=Fraction(1, 2), lt=1)] = Field(
+        default=Fraction(9, 10), description="Of intervals; may be changed after measuring."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> MarginalsConfig:
+        if (self.tables is None) == (self.ways is None):
+            raise ValueError("give exactly one of `tables` and `ways`")
+        if self.loss is LossKind.LARGEST_VARIANCE and "weighting" in self.model_fields_set:
+            raise ValueError("`weighting` has no effect with loss largest_variance")
+        return self
+
+
 class PredictConfig(Model):
     """Classifier trained on the microdata and tested on the true records."""
 
@@ -362,6 +406,7 @@ class SurveyConfig(Model):
     """conf/run/survey.yaml: means, tables and microdata of one survey file."""
 
     renames = Kind.SURVEY
+    later = ("marginals",)
 
     kind: Literal["survey"] = Field(description="That this is the run file of a survey.")
     format: Literal[3] = Field(description="How this file is written: 3.")
@@ -373,6 +418,9 @@ class SurveyConfig(Model):
         default=[], description="Tables of counts that keep exact marginals."
     )
     synthesis: SynthesisConfig | None = Field(default=None, description="Microdata.")
+    marginals: MarginalsConfig | None = Field(
+        default=None, description="Unbiased noisy tables of counts, planned together."
+    )
     evaluate: SurveyEvaluateConfig = Field(
         default_factory=SurveyEvaluateConfig,
         description="What `das evaluate` looks at besides; may be changed after measuring.",

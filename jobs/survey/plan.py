@@ -62,6 +62,7 @@ from jobs.survey.checks import (
     require,
     stratum_name,
 )
+from jobs.survey.marginals import TOTAL, MarginalsPlan, marginals_plan
 from jobs.survey.models import (
     ReleasedSurveyConfig,
     StatisticConfig,
@@ -72,6 +73,7 @@ from jobs.survey.models import (
 )
 
 _AFTER_MEANS = {"shrink"}
+_AFTER_MARGINALS = {"written", "confidence"}
 _AFTER_SYNTHESIS = {"components", "n_fits", "steps", "seed", "n_records"}
 
 
@@ -123,6 +125,7 @@ class SurveyPlan:
       means: The statistics.
       tables: The tables that keep exact marginals.
       strata: Strata of the microdata, if the run file names any.
+      marginals: The planned marginals, if the run file asks for any.
       solution: Name of a further solution; None: the release.
       released_root: Folder of a received release, which lies in no run folder.
     """
@@ -135,6 +138,7 @@ class SurveyPlan:
     means: tuple[MeanPlan, ...]
     tables: tuple[TablePlan, ...] = ()
     strata: SynthesisStrata | None = None
+    marginals: MarginalsPlan | None = None
     solution: str | None = None
     released_root: Place | None = None
 
@@ -192,12 +196,13 @@ class SurveyPlan:
         return costs
 
     @property
-    def parts(self) -> tuple[MeanPlan | TablePlan, ...]:
-        """Return the statistics and tables, in the order of measuring."""
-        return (*self.means, *self.tables)
+    def parts(self) -> tuple[PartPlan, ...]:
+        """Return all parts but the microdata, in the order of measuring."""
+        marginals = () if self.marginals is None else (self.marginals,)
+        return (*self.means, *self.tables, *marginals)
 
-    def part(self, name: str) -> MeanPlan | TablePlan | None:
-        """Return the statistic or table with a name; None for the microdata."""
+    def part(self, name: str) -> PartPlan | None:
+        """Return the part with a name; None for the microdata."""
         return next((part for part in self.parts if part.name == name), None)
 
     def levels(self, attribute: str) -> tuple[str, ...]:
@@ -230,7 +235,8 @@ class SurveyPlan:
         if planned is None:
             settings = self.synthesis.model_dump(mode="json", include=_AFTER_SYNTHESIS)
             return dict(as_hashed(Kind.SURVEY, settings, "synthesis"))
-        return planned.config.model_dump(mode="json", include=_AFTER_MEANS)
+        kept = _AFTER_MARGINALS if isinstance(planned, MarginalsPlan) else _AFTER_MEANS
+        return planned.config.model_dump(mode="json", include=kept)
 
 
 def load_survey(
@@ -284,10 +290,16 @@ def load_survey(
             tables.append(table_plan(table, config, budget.total))
     with at(f"{path}: synthesis.strata"):
         strata = _synthesis_strata(config, domain)
+    marginals = None
+    if config.marginals is not None:
+        with at(f"{path}: marginals"):
+            marginals = marginals_plan(config.marginals, config, budget.total)
+            if released is None:  # a release states its queries, and is not planned again
+                _ = marginals.exact
     with at(str(path)):
         _check_tables(tables)
     root, digest = released or (None, _digest(written, config))
-    planned = (tuple(means), tuple(tables), strata, solution, root)
+    planned = (tuple(means), tuple(tables), strata, marginals, solution, root)
     return SurveyPlan(config, path, digest, budget, domain, *planned)
 
 
@@ -422,6 +434,7 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
             "output": True,
             "privacy": {"account"},
             "statistics": {"__all__": {*_AFTER_MEANS, "weights"}},
+            "marginals": _AFTER_MARGINALS,
             "synthesis": {**dict.fromkeys(_AFTER_SYNTHESIS, True), "strata": {"weights"}},
         },
     )
@@ -492,10 +505,6 @@ class Conditioning:
         return cls(CHANGED / calibrated(Pure(cost), records).epsilon, records)
 
 
-TOTAL = "total"
-"""Name of the marginal without attributes, the number of records."""
-
-
 @dataclass(frozen=True, eq=False)
 class TablePlan:
     """Planned table of counts.
@@ -543,6 +552,10 @@ class TablePlan:
             np.bincount(label, counts, minlength=label.max() + 1).astype(np.int64)
             for label in self.margins()
         )
+
+
+PartPlan = MeanPlan | TablePlan | MarginalsPlan
+"""Plan of any part but the microdata."""
 
 
 def margin_of(shape: Sequence[int], axes: Sequence[int]) -> IntArray:

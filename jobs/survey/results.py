@@ -1,10 +1,12 @@
-"""Results computed from measured means and tables: documents, CSV files and microdata; no data."""
+"""Results computed from measurements: documents, CSV files and microdata; no data."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from statistics import NormalDist
 from typing import Any
@@ -12,45 +14,59 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
 
 from das.arrays import FloatArray
 from das.definition import Definition
-from das.errors import OutputError, VerificationError
+from das.errors import ConfigError, OutputError, VerificationError
 from das.means.estimates import MeanEstimates, NoisySum, estimates_of, shrink
+from das.queries.query import Query
+from das.queries.sensitivity import Neighbors
 from das.synthesis.graphical import synthesize_graphical
 from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import ChosenMarginals, Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
+from das.tree.intervals import IntervalKind
+from das.workload.residual.products import answer_product, product_variances
+from das.workload.residual.reconstruction import ResidualAnswers
 from jobs.pipeline.documents.document import json_of, read_document, write_document
-from jobs.pipeline.storage.csv import CsvPartWriter, cell, csv_text
+from jobs.pipeline.storage.csv import CsvPartWriter, cell, csv_text, without_formulas
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish
-from jobs.pipeline.storage.files import replace_file, understanding
+from jobs.pipeline.storage.files import replace_file, understanding, writing
 from jobs.pipeline.storage.layout import MICRODATA, ReleaseLayout
-from jobs.pipeline.storage.place import Place
-from jobs.survey.checks import POPULATION, SYNTHESIS
+from jobs.pipeline.storage.place import Place, found_under
+from jobs.survey.checks import MARGINALS, POPULATION, SYNTHESIS
 from jobs.survey.documents import (
     SOLVED,
     ConditionedPromise,
     ExactMarginal,
     MeansTable,
+    ReleasedMarginal,
     ReleasedMean,
     ReleasedTable,
     StratumMean,
+    SurveyMarginals,
     SurveyTables,
     TablePromise,
 )
-from jobs.survey.measurements import Answers, read_sums, read_table
-from jobs.survey.plan import TOTAL, Conditioning, MeanPlan, SurveyPlan, TablePlan
+from jobs.survey.marginals import NUMBERS, TOTAL, MarginalsPlan
+from jobs.survey.measurements import Answers, read_planned, read_sums, read_table
+from jobs.survey.plan import Conditioning, MeanPlan, SurveyPlan, TablePlan
 
-MEANS, TABLES = "means.json", "tables.json"
-"""Documents of a release: all means, all tables."""
+MEANS, TABLES, MARGINALS_JSON = "means.json", "tables.json", "marginals.json"
+"""Documents of a release: all means, all tables, all marginals."""
 _MEANS_CSV = "means.csv"
+_DECIMALS = 6  # of marginals in CSV files: noise is far larger, and files stay small
+# Numbers of another processor differ in the last digits before rounding.
+_SAME = 2.0 * 10**-_DECIMALS
+_LONGEST = 80  # letters of attributes in the name of a file
 
 
 def result_files(plan: SurveyPlan) -> list[Place]:
-    """List every file that holds means or tables."""
-    return [plan.made.root / name for name in (_MEANS_CSV, MEANS, TABLES)] + _tables_csv(plan)
+    """List every file that holds means, tables or marginals."""
+    documents = [plan.made.root / name for name in (_MEANS_CSV, MEANS, TABLES)]
+    return [*documents, *_tables_csv(plan), plan.made.root / MARGINALS_JSON, *marginals_csv(plan)]
 
 
 def write_results(plan: SurveyPlan, results: MeansTable | SurveyTables) -> None:
@@ -65,16 +81,20 @@ def write_results(plan: SurveyPlan, results: MeansTable | SurveyTables) -> None:
     write_document(document, results)
 
 
-def read_results(made: ReleaseLayout) -> tuple[MeansTable | None, SurveyTables | None]:
-    """Return (means, tables) of a release or of a further solution; None for a missing document.
+def read_results(
+    made: ReleaseLayout,
+) -> tuple[MeansTable | None, SurveyTables | None, SurveyMarginals | None]:
+    """Return means, tables and marginals of a release or a further solution; None for what it lacks.
 
     Raises:
       OutputError: A file is damaged.
     """
-    means, tables = made.root / MEANS, made.root / TABLES
+    names = (MEANS, TABLES, MARGINALS_JSON)
+    means, tables, marginals = (made.root / name for name in names)
     return (
         read_document(MeansTable, means, remedy=SOLVED) if means.exists() else None,
         read_document(SurveyTables, tables, remedy=SOLVED) if tables.exists() else None,
+        read_document(SurveyMarginals, marginals, remedy=SOLVED) if marginals.exists() else None,
     )
 
 
@@ -234,6 +254,111 @@ def _deviations(failure: float, definition: Definition) -> float:
 def _tables_csv(plan: SurveyPlan) -> list[Place]:
     """List the CSV files of the released tables."""
     return [plan.made.root / "tables" / f"{one.name}.csv" for one in plan.tables]
+
+
+def read_residuals_of(plan: SurveyPlan) -> tuple[MarginalsPlan, ResidualAnswers]:
+    """Return the plan and its answers; with bounded neighbors the number of records is public.
+
+    Raises:
+      ConfigError: The survey has no marginals.
+      OutputError: The measurements are missing or damaged.
+    """
+    if plan.marginals is None:
+        what = "has no section `marginals`, from which queries are estimated"
+        raise ConfigError(str(plan.source), what, want="the CSV files of the release")
+    measured = read_planned(plan.release.measured_part(MARGINALS)).residuals
+    if plan.config.privacy.neighbors is Neighbors.UNBOUNDED:
+        return plan.marginals, measured
+    values, noise = measured.values.copy(), measured.plan.noise.copy()
+    values[0], noise[0] = plan.config.data.n_records, 0.0
+    return plan.marginals, ResidualAnswers(replace(measured.plan, noise=noise), values)
+
+
+def estimates_of_query(
+    residuals: ResidualAnswers, query: Query, kind: IntervalKind
+) -> dict[str, FloatArray]:
+    """Return estimates, standard errors and ends of intervals of a query, float64[m] each."""
+    values = answer_product(residuals, query)
+    errors = np.sqrt(product_variances(residuals.plan, query))
+    rank = math.prod(query.factors[i].matrix.shape[1] for i in query.kept)
+    ends = kind.around(values[None], errors[None], rank)
+    columns = (values, errors, ends.lower[0], ends.upper[0])
+    return dict(zip(NUMBERS, columns, strict=True))
+
+
+def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, pa.Table]]:
+    """Yield every written table: query, description, and a row per answer with its estimate.
+
+    Raises:
+      OutputError: The measurements are missing or damaged.
+    """
+    marginals, residuals = read_residuals_of(plan)
+    kind = IntervalKind(float(marginals.config.confidence))
+    for members, file in zip(marginals.written, marginals_csv(plan), strict=True):
+        query = marginals.query_of(members)
+        labels = zip(*itertools.product(*(query.factors[i].labels for i in members)), strict=True)
+        estimates = estimates_of_query(residuals, query, kind)
+        errors = estimates["standard_error"]
+        columns = [*map(pa.array, labels), *(np.round(x, _DECIMALS) for x in estimates.values())]
+        attributes = tuple(plan.domain.names[i] for i in members)
+        description = ReleasedMarginal(
+            name=query.name,
+            file=f"{file.parent.name}/{file.name}",
+            attributes=attributes,
+            answers=query.size,
+            confidence=kind.confidence,
+            root_mean_square_error=round(float(np.sqrt((errors**2).mean())), _DECIMALS),
+        )
+        yield query, description, without_formulas(pa.table(columns, [*attributes, *NUMBERS]))
+
+
+def write_marginals(plan: SurveyPlan) -> None:
+    """Write the tables as CSV files and a document; files of other tables are removed.
+
+    Raises:
+      OutputError: The measurements are missing, or a file cannot be written.
+    """
+    made, tables = plan.made.root, []
+    for path in {*found_under(made / MARGINALS, "*.csv")} - {*marginals_csv(plan)}:
+        with writing(path):
+            path.unlink()
+    for _, description, table in written_tables(plan):
+        text = io.BytesIO()
+        pa_csv.write_csv(table, text)
+        replace_file(made / description.file, text.getvalue())
+        tables.append(description)
+    document = SurveyMarginals(format=1, name=plan.config.name, tables=tuple(tables))
+    write_document(made / MARGINALS_JSON, document)
+
+
+def check_marginals(plan: SurveyPlan, stated: SurveyMarginals) -> None:
+    """Check that the written tables follow from the noisy answers.
+
+    Raises:
+      VerificationError: A table differs by more than rounding.
+    """
+    for (_, description, table), one in zip(written_tables(plan), stated.tables, strict=True):
+        file, n_labels = plan.made.root / description.file, len(description.attributes)
+        options = pa_csv.ConvertOptions(column_types=table.schema)
+        written = pa_csv.read_csv(str(file), convert_options=options)
+        same_labels = written.columns[:n_labels] == table.columns[:n_labels]
+        pairs = zip(written.columns[n_labels:], table.columns[n_labels:], strict=True)
+        if (
+            description != one
+            or not same_labels
+            or not all(np.allclose(got, want, rtol=_SAME, atol=_SAME) for got, want in pairs)
+        ):
+            raise VerificationError(str(file), "does not follow from the noisy answers")
+
+
+def marginals_csv(plan: SurveyPlan) -> list[Place]:
+    """List the CSV files of the written marginals, numbered in their order."""
+    marginals = plan.marginals
+    names = [] if marginals is None else map(marginals.text_of, marginals.written)
+    folder = plan.made.root / MARGINALS
+    # Attributes may have any name; numbers keep files apart whose letters are the same.
+    plain = (re.sub(r"[^A-Za-z0-9]+", "_", name)[:_LONGEST] for name in names)
+    return [folder / f"{number:04d}-{name}.csv" for number, name in enumerate(plain, 1)]
 
 
 def released_tables(plan: SurveyPlan) -> SurveyTables:

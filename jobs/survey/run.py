@@ -45,6 +45,7 @@ from jobs.survey.results import (
     draw_microdata,
     released_means,
     released_tables,
+    write_marginals,
     write_microdata,
     write_results,
 )
@@ -180,6 +181,9 @@ def _release(job: SurveyJob) -> None:
     if plan.tables:
         with job.reporter.line("solve", "tables"):
             write_results(plan, released_tables(plan))
+    if plan.marginals is not None:
+        with job.reporter.line("solve", "marginals"):
+            write_marginals(plan)
     if SYNTHESIS in plan.costs and not is_made(plan, SYNTHESIS):
         with job.reporter.line("solve", "microdata"):
             measured = read_answers(plan.release.measured_part(SYNTHESIS), plan.strata)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from das.queries.factor import Factor
+from das.queries.query import Query
 from das.workload.one_dimensional import DEFAULT_GAP, weigh_total
 from das.workload.residual.bases import (
     AttributeBasis,
@@ -42,3 +48,13 @@ def oblique_basis(
     """A basis on the frontier of (pivot_variance, residual_product)."""
     found = weigh_total(workload, total_weight, gap=gap)
     return split_off_total(workload, found.factor, found.inverse)
+
+
+def marginal_query(workload: Workload, members: Sequence[int]) -> Query:
+    """The marginal of some attributes, by the integer rows of their base matrices."""
+    factors = []
+    for i, attribute in enumerate(workload.attributes):
+        rows = attribute.matrix if i in members else np.ones((1, attribute.size))
+        assert (rows == np.rint(rows)).all()
+        factors.append(Factor(np.rint(rows).astype(np.int64), tuple(map(str, range(len(rows))))))
+    return Query("marginal", tuple(factors))

@@ -98,28 +98,17 @@ class ResidualPlan:
             np.column_stack(self.bases[i].row_variances(self.workload.attributes[i]))
             for i in members
         ]
-        return self._contract(members, parts)
+        return self.contract(members, parts)
 
-    def covariance(self, names: Sequence[str], left: Sequence[int], right: Sequence[int]) -> float:
-        """Return the covariance of two answers of a marginal.
-
-        Args:
-          names: Attributes of the marginal.
-          left: Row of the base matrix of each attribute that gives the first answer.
-          right: Row of the base matrix of each attribute that gives the second answer.
-        """
-        members = self.workload.members_of(names)
-        parts = []
-        for axis, i in enumerate(members):
-            rows = self.workload.attributes[i].apply(self.bases[i].decoder)
-            first, second = rows[left[axis]], rows[right[axis]]
-            parts.append(np.array([[first[0] * second[0], first[1:] @ second[1:]]]))
-        return float(self._contract(members, parts).item())
-
-    def _contract(self, members: IntArray, parts: Sequence[FloatArray]) -> FloatArray:
+    def contract(self, members: IntArray, parts: Sequence[FloatArray]) -> FloatArray:
         """Sum noise_S over subsets S, times column 1 of part i for i in S and column 0 for others.
 
-        `members` are the positions, from 0, of the attributes of a marginal.
+        Args:
+          members: int64[k], positions, from 0, of the attributes of a marginal.
+          parts: float64[m_i, 2] per member.
+
+        Returns:
+          float64[m_1, ..., m_k].
         """
         order = len(members)
         subsets = locate_subsets(self.residuals, members[None, :])[0]

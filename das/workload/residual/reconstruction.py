@@ -130,6 +130,27 @@ def reconstruct(
     return np.asarray(_answer(residuals, members, positions)[0])
 
 
+def decode_marginal(
+    residuals: ResidualAnswers,
+    members: IntArray,
+    positions: IntArray,
+    decoded: Sequence[FloatArray],
+) -> FloatArray:
+    """Answer one marginal with other rows than those of its base matrices.
+
+    Args:
+      residuals: The residual answers.
+      members: int64[1, k], its attributes.
+      positions: int64[1, 2^k], the flat indexes of its subsets.
+      decoded: Per member the map from [total, residual answers] to answers, float64[m_i, 1 + q_i].
+
+    Returns:
+      float64[m_1, ..., m_k].
+    """
+    decoders = [Decoder(matrix, None) for matrix in decoded]
+    return np.asarray(_decode_along(_fill(residuals, members, positions), decoders)[0])
+
+
 def reconstruct_all(
     residuals: ResidualAnswers, *, most_bytes: int = DEFAULT_BYTES
 ) -> Iterator[AnsweredMarginals]:
@@ -163,11 +184,16 @@ def _answer(residuals: ResidualAnswers, members: IntArray, positions: IntArray) 
       members: int64[m, k], the attributes of m marginals.
       positions: int64[m, 2^k], flat indexes of the subsets of every marginal.
     """
-    out = _fill(residuals, members, positions)
-    for axis in range(members.shape[1], 0, -1):
+    decoders = [residuals.decoders[i] for i in members[0].tolist()]
+    return _decode_along(_fill(residuals, members, positions), decoders)
+
+
+def _decode_along(out: FloatArray, decoders: Sequence[Decoder]) -> FloatArray:
+    """Apply one decoder along each axis but the first, last axis first."""
+    for axis in range(len(decoders), 0, -1):
         before, after = out.shape[:axis], out.shape[axis + 1 :]
         block = out.reshape(math.prod(before), out.shape[axis], math.prod(after))
-        answered = _apply_along(residuals.decoders[members[0, axis - 1]], block)
+        answered = _apply_along(decoders[axis - 1], block)
         out = answered.reshape(*before, answered.shape[1], *after)
     return out
 

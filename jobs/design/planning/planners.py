@@ -36,7 +36,7 @@ from jobs.pipeline.config.allocation import planned_workload
 from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.models.allocation import WorkloadConfig
 from jobs.pipeline.config.product import Product
-from jobs.pipeline.config.workload import plan_loss, read_workload
+from jobs.pipeline.config.workload import plan_loss, positions_of, read_workload
 from jobs.pipeline.documents.document import document
 from jobs.pipeline.plan import Plan
 
@@ -257,7 +257,8 @@ def _contests(
     yield best, f"power mean {_POWER:.0f}", equal, PowerMean(_POWER)
     yield best, "largest variance", equal, largest
     if not isinstance(wanted.loss, LossKind):
-        yield best, "the loss of the allocation", workload, plan_loss(schema, wanted, workload)
+        loss = plan_loss(wanted.loss, workload, positions_of(schema, wanted, workload))
+        yield best, "the loss of the allocation", workload, loss
     others = [] if workload.is_plain else [Method.RESIDUAL_PLANNER_PLUS]
     if workload.marginals.size * len(workload.attributes) <= _MOST_HDMM_WORK:
         others.append(Method.HDMM)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from das.arrays import IntArray
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.mechanism import Mechanism, Norm
@@ -27,7 +26,7 @@ from das.strategy import QueryShare
 from das.tree.curvature import least_eigenvalue
 from das.workload.choices import LossKind, Method
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
-from jobs.pipeline.config.models.allocation import WorkloadConfig
+from jobs.pipeline.config.models.allocation import ConvexLossConfig, WorkloadConfig
 
 if TYPE_CHECKING:
     from das.workload.losses import Loss
@@ -174,7 +173,7 @@ def _plan(schema: Schema, text: str, neighbors: Neighbors, norm: Norm) -> tuple[
 
     wanted = WorkloadConfig.model_validate_json(text)
     workload = read_workload(schema, wanted)
-    loss = plan_loss(schema, wanted, workload)
+    loss = plan_loss(wanted.loss, workload, positions_of(schema, wanted, workload))
     if norm is Norm.L1:
         pure = plan_pure(workload, loss)
         pairs = zip(pure.queries, pure.shares, strict=True)
@@ -200,7 +199,7 @@ def read_workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
     if unknown:
         raise SchemaError("workload, bases", "names an unknown attribute", got=unknown)
     attributes = [
-        _attribute(schema, attribute, wanted.bases.get(attribute.name, [BaseKind.IDENTITY]))
+        read_attribute(schema, attribute, wanted.bases.get(attribute.name, [BaseKind.IDENTITY]))
         for attribute in schema.attributes
         if attribute.size > 1
     ]
@@ -229,20 +228,25 @@ def read_workload(schema: Schema, wanted: WorkloadConfig) -> Workload:
     return Workload.of_marginals(attributes, kept_of, [weight for _, weight in marginals.values()])
 
 
-def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Loss:
+def plan_loss(
+    given: LossKind | ConvexLossConfig, workload: Workload, position: Mapping[str, int]
+) -> Loss:
     """Return the loss, with the parameters of tables in the order of the marginals.
+
+    Args:
+      given: The loss of the run file.
+      workload: Marginals with weights.
+      position: Flat index of the marginal of every table, by its text.
 
     Raises:
       SchemaError: The loss is not convex, or its parameters do not fit the tables.
     """
     from das.workload.losses import LargestRatio, PowerMean, WorstMean
 
-    given = wanted.loss
     if isinstance(given, LossKind):
         return given
     if given.power_mean is not None:
         return PowerMean(float(given.power_mean))
-    position = _positions(schema, wanted, workload)
     if given.variance_limits is not None:
         limits = np.zeros(workload.marginals.size)
         for table, number in _stated("variance_limits", position, given.variance_limits).items():
@@ -261,7 +265,7 @@ def plan_loss(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> Los
     return WorstMean(means)
 
 
-def _positions(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> dict[str, int]:
+def positions_of(schema: Schema, wanted: WorkloadConfig, workload: Workload) -> dict[str, int]:
     """Return the index of the marginal of each table, ignoring attributes with one level."""
     place = {attribute.name: i for i, attribute in enumerate(workload.attributes)}
     found = {}
@@ -313,22 +317,41 @@ def _axes(schema: Schema, table: str) -> list[str]:
     return names
 
 
-def _attribute(
+def read_attribute(
     schema: Schema, attribute: Attribute, bases: Sequence[str | list[int]]
 ) -> AttributeWorkload:
+    """Return the base matrix of an attribute: a regular one, or its bases stacked.
+
+    Raises:
+      SchemaError: As `stack_bases`; or the rows do not determine the total.
+    """
     if len(bases) == 1 and isinstance(bases[0], str) and bases[0] in _FACTORS:
         return AttributeWorkload(attribute.name, BaseKind(bases[0]), attribute.size)
-    matrices = [
-        _base(schema, attribute, base).matrix if isinstance(base, str) else _row(attribute, base)
+    return AttributeWorkload.from_matrix(
+        attribute.name, stack_bases(schema, attribute, bases).matrix
+    )
+
+
+def stack_bases(schema: Schema, attribute: Attribute, bases: Sequence[str | list[int]]) -> Factor:
+    """Return what tables ask of an attribute: the rows of its bases, with their labels.
+
+    Raises:
+      SchemaError: There is none, one is unknown, or a row does not fit.
+    """
+    parts = [
+        _base(schema, attribute, base) if isinstance(base, str) else _row(attribute, base)
         for base in bases
     ]
-    if not matrices:
+    if not parts:
         raise SchemaError(f"workload, base of {attribute.name}", "is empty")
-    return AttributeWorkload.from_matrix(attribute.name, np.concatenate(matrices))
+    if len(parts) == 1:
+        return parts[0]
+    labels = tuple(label for part in parts for label in part.labels)
+    return Factor(np.concatenate([part.matrix for part in parts]), labels)
 
 
-def _row(attribute: Attribute, row: Sequence[int]) -> IntArray:
-    """Read one row of integers, int64[1, n], of a run file."""
+def _row(attribute: Attribute, row: Sequence[int]) -> Factor:
+    """Read one row of integers of a run file."""
     where = f"workload, base of {attribute.name}"
     if len(row) != attribute.size:
         raise SchemaError(
@@ -344,7 +367,7 @@ def _row(attribute: Attribute, row: Sequence[int]) -> IntArray:
             got=f"{list(row)!s:.60}",
             want=f"integers from -{_MOST_ENTRY} to {_MOST_ENTRY}, not all 0",
         )
-    return np.array([row], np.int64)
+    return Factor(np.array([row], np.int64), (" ".join(map(str, row)),))
 
 
 def _base(schema: Schema, attribute: Attribute, base: str) -> Factor:

@@ -46,6 +46,16 @@ def parse_pair(schema: Schema, text: str) -> tuple[Query, Query]:
             want='such as "sex * age; total"',
         )
     first, second = parse_query(schema, parts[0]), parse_query(schema, parts[-1])
+    refuse_many_pairs(first, second)
+    return first, second
+
+
+def refuse_many_pairs(first: Query, second: Query) -> None:
+    """Refuse two queries whose answers form too many pairs.
+
+    Raises:
+      ConfigError: There are more than `MOST_PAIRS`.
+    """
     if first.size * second.size > MOST_PAIRS:
         raise ConfigError(
             "--covariance",
@@ -54,7 +64,6 @@ def parse_pair(schema: Schema, text: str) -> tuple[Query, Query]:
             want=f"at most {MOST_PAIRS}",
             remedy="ask for recodes of fewer groups",
         )
-    return first, second
 
 
 def correlations(
@@ -82,4 +91,23 @@ def pairs_of_answers(pair: Sequence[Query]) -> list[tuple[int, int, str, str]]:
         for i, answer in enumerate(labels[0])
         for j, other in enumerate(labels[1])
         if not same or i <= j
+    ]
+
+
+def covariance_rows(
+    pair: Sequence[Query], values: FloatArray, ends: Sequence[FloatArray]
+) -> list[dict[str, object]]:
+    """Return one row per pair of answers: queries, labels, covariance and correlation.
+
+    Args:
+      pair: The two queries.
+      values: float64[m, n], covariances of their answers.
+      ends: Variances of the answers of each, float64[m] and float64[n].
+    """
+    pairs = correlations(values, *ends)
+    columns = ("query", "label", "other_query", "other_label")
+    return [
+        dict(zip(columns, (pair[0].name, answer, pair[1].name, other), strict=True))
+        | vars(pairs[i][j])
+        for i, j, answer, other in pairs_of_answers(pair)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from jobs.survey.documents import (
     GroupError,
     GroupErrors,
     GroupPrediction,
+    MarginalErrors,
     MeanError,
     MeanErrors,
     PredictionParity,
@@ -42,7 +43,7 @@ from jobs.survey.documents import (
     read_survey_manifest,
 )
 from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
-from jobs.survey.results import read_microdata, read_results
+from jobs.survey.results import read_microdata, read_results, written_tables
 
 _HIGHEST_ORDER = 3  # attributes of compared marginals; default, not measured
 _MOST_WORK = 2_000_000_000  # records times marginals of one order; some 30 s
@@ -57,7 +58,7 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
       OutputError: The run has no release, or the evaluation cannot be written.
     """
     data, made = truth.reveal(), plan.made
-    means, tables = read_results(made)
+    means, tables, _ = read_results(made)
     # Older versions could release only the first parts of the plan: zip without strict.
     of_means = zip(plan.means, () if means is None else means.statistics, strict=False)
     of_tables = zip(plan.tables, () if tables is None else tables.tables, strict=False)
@@ -71,6 +72,7 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
         means=tuple(mean_errors(mean, released, data) for mean, released in of_means),
         floor=plan.config.evaluate.floor,
         tables=tuple(table_errors(table, released, data.records) for table, released in of_tables),
+        written=() if plan.marginals is None else tuple(marginal_errors(plan, data.records)),
         **of_microdata,
     )
     write_document(plan.confidential.evaluation, evaluation)
@@ -122,6 +124,19 @@ def mean_errors(mean: MeanPlan, released: ReleasedMean, data: SurveyTruth) -> Me
         parity_mean=None if parity is None else parity / len(relative),
         largest=max(relative, default=None),
     )
+
+
+def marginal_errors(plan: SurveyPlan, records: Records) -> Iterator[MarginalErrors]:
+    """Yield the errors of every written marginal, with those that the noise predicts."""
+    for query, released, table in written_tables(plan):
+        truth = records.answer(query)
+        values, _, lower, upper = (each.to_numpy() for each in table.columns[-4:])
+        yield MarginalErrors(
+            name=query.name,
+            root_mean_square_error=math.sqrt(((values - truth) ** 2).mean()),
+            expected=released.root_mean_square_error,
+            covered=float(((lower <= truth) & (truth <= upper)).mean()),
+        )
 
 
 def table_errors(table: TablePlan, released: ReleasedTable, records: Records) -> TableErrors:

@@ -15,17 +15,19 @@ from das.mechanisms.entropy import NoiseKey, Streams
 from das.rational import parse_fraction
 from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
 from das.synthesis.measure import Spending as Phases
-from das.synthesis.measure import measure_marginals, measure_strata
+from das.synthesis.measure import measure_marginals, measure_plan, measure_strata
 from das.synthesis.records import Records
 from jobs.pipeline.confidential.draw import Drawn, draw_part
 from jobs.pipeline.folder.spending import Part, Spending
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.survey.checks import SYNTHESIS
 from jobs.survey.confidential.read import SurveyTruth
+from jobs.survey.marginals import MarginalsPlan
 from jobs.survey.measurements import (
     Answers,
     ConditionedTable,
     PartAnswers,
+    PlannedAnswers,
     Rows,
     part_cost,
     part_rows,
@@ -94,6 +96,9 @@ def _measured(plan: SurveyPlan, part: str, data: SurveyTruth, streams: Streams) 
     if planned is None:
         records = data.records.only(plan.microdata_domain.names)
         return _answers(plan, Confidential(records), streams)
+    if isinstance(planned, MarginalsPlan):
+        answers = measure_plan(Confidential(data.records), planned.exact, streams)
+        return PlannedAnswers(data.records.domain, answers)
     if isinstance(planned, TablePlan):
         return _table(planned, data.records, streams)
     values, public = (

@@ -32,17 +32,18 @@ from jobs.pipeline.report.tiles import banners, origin, privacy_tiles
 from jobs.pipeline.storage.files import READABLE, refuse_foreign
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place
-from jobs.survey.checks import SYNTHESIS
+from jobs.survey.checks import MARGINALS, SYNTHESIS
 from jobs.survey.documents import (
     MeansTable,
     MeasuredPart,
     ReleasedMean,
     ReleasedTable,
     SurveyManifest,
+    SurveyMarginals,
     SurveyTables,
     read_survey_manifest,
 )
-from jobs.survey.plan import TOTAL
+from jobs.survey.marginals import TOTAL
 from jobs.survey.results import read_results
 
 _MOST_TILES = 3  # means among the headline numbers
@@ -60,11 +61,13 @@ class SurveyRelease:
       manifest: The manifest.
       means: Released means; None if the run has no statistics.
       tables: Released tables; None if the run has no tables.
+      marginals: Written marginals; None if the run has no marginals.
     """
 
     manifest: SurveyManifest
     means: MeansTable | None
     tables: SurveyTables | None
+    marginals: SurveyMarginals | None
 
     @classmethod
     def read(cls, made: ReleaseLayout) -> SurveyRelease:
@@ -101,7 +104,7 @@ def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
     manifest = release.manifest
     values = {
         "epsilon_by_noise": None,
-        "derived": "means, tables and microdata",
+        "derived": "means, tables, marginals and microdata",
         "exact": _exact(manifest),
         "sources": "the measurements and public information",
     }
@@ -128,6 +131,7 @@ def write_public_page(made: ReleaseLayout, to: Place | None = None) -> Place:
             survey_budget_section(manifest),
             *([] if release.means is None else [means_section(release.means)]),
             *([] if release.tables is None else [tables_section(release.tables)]),
+            *([] if release.marginals is None else [marginals_section(release.marginals)]),
             *([_microdata_section(manifest)] if manifest.records is not None else []),
             survey_files_section(manifest),
             Section("run", "Run", "Software and configuration of this release.", [environment]),
@@ -170,10 +174,10 @@ def survey_budget_table(manifest: SurveyManifest) -> Table:
     unit = text.unit(manifest.privacy.definition)
     shares = [text.ratio(part.share) for part in manifest.parts]
     spent = text.ratio(manifest.spent) / (text.ratio(manifest.privacy.total) or 1.0)
+    whole = {SYNTHESIS: "microdata", MARGINALS: "marginals"}
     parts = [
-        "microdata"
-        if part.name == SYNTHESIS
-        else f"{'mean' if part.conditioned is None else 'table'} of {words(part.name)}"
+        whole.get(part.name)
+        or f"{'mean' if part.conditioned is None else 'table'} of {words(part.name)}"
         for part in manifest.parts
     ]
     columns = [
@@ -259,6 +263,8 @@ _ROWS = {
     "marginals": "One measured table, or its residuals on smaller tables, with noisy answers. "
     "Use these for inference: the noise is unbiased and its distribution known. The microdata are "
     "fitted to them.",
+    "planned": "One set of attributes, with noisy answers to its residual query: what the table of "
+    "these attributes adds to those of fewer. `das estimate` makes any planned table of them.",
     "table": "One cell of a table: its count, drawn with noise given the exact marginals.",
     "microdata": "One artificial record, which describes no person: use tables of many records.",
 }
@@ -283,6 +289,7 @@ _FILES = {
     "means.csv": "Means with weights, standard errors and intervals, a row per stratum.",
     "means.json": "The same as a document, with methods, pooled strata and warnings.",
     "tables.json": "Tables that keep exact marginals, with the proved guarantee of each.",
+    "marginals.json": "List of the unbiased tables that are written, with their average errors.",
     "configuration/run.yaml": "The public part of the run file: columns, bounds, shares and "
     "settings. `das verify` reads it.",
     "ledger.jsonl": "Budget, plan and measurements by part; each line carries the digest of the "
@@ -310,6 +317,8 @@ def survey_files_section(manifest: SurveyManifest) -> Section:
 def _meaning(path: str) -> str:
     if path.startswith("configuration/weights-"):
         return "Public strata with their weights, and with sizes if any were given."
+    if path.startswith(f"{MARGINALS}/"):
+        return "Unbiased estimates of a table with standard errors and intervals, a row per answer."
     if path.startswith(_TABLES):
         return "The counts of a table, a row per combination of levels."
     return _FILES.get(path) or FILES[path]
@@ -322,6 +331,7 @@ def _kinds(manifest: SurveyManifest) -> dict[str, str]:
         for part in manifest.parts
     }
     measured[_CODES] = "marginals"
+    measured[f"{_MEASUREMENTS}/part={MARGINALS}"] = "planned"
     return {output.path: measured.get(output.path, "microdata") for output in manifest.outputs}
 
 
@@ -358,6 +368,9 @@ def _example(manifest: SurveyManifest) -> str:
     tables = [path for path in files if path.startswith(_TABLES)]
     if tables:
         lines.append(f"counts = pd.read_csv({tables[0]!r}, keep_default_na=False)")
+    written = [path for path in files if path.startswith(f"{MARGINALS}/")]
+    if written:
+        lines.append(f"estimates = pd.read_csv({written[0]!r}, keep_default_na=False)")
     sums = [path for path, kind in kinds.items() if kind == "sums"]
     if sums:
         lines.append(f"noisy = read({sums[0]!r})")
@@ -385,6 +398,23 @@ def tables_section(tables: SurveyTables) -> Section:
     )
     blocks = [_table(index, one) for index, one in enumerate(tables.tables)]
     return Section("tables", "Tables", lead, blocks)
+
+
+def marginals_section(marginals: SurveyMarginals) -> Section:
+    """List the written tables with their errors, which depend on no data."""
+    lead = (
+        "Unbiased noisy counts, which can be negative. All follow from the same noisy answers, so "
+        "their sums agree. `das estimate` makes every other planned table."
+    )
+    tables = marginals.tables
+    columns = [
+        names("Table", (words(one.name) for one in tables)),
+        numbers("Answers", (one.answers for one in tables)),
+        numbers("Error", (one.root_mean_square_error for one in tables), text.decimal, "RMSE"),
+        codes("File", (one.file for one in tables)),
+    ]
+    written = Table.of("marginals-written", "Written marginals", columns)
+    return Section("marginals", "Marginals", lead, [written])
 
 
 def promises_table(parts: Sequence[MeasuredPart]) -> Table:

@@ -147,6 +147,11 @@ FINALIZING_UNIT = "tests/unit/jobs/pipeline/release/test_finalizing.py::"
 LIMITS_UNIT = "tests/unit/jobs/pipeline/release/test_verify_limits.py::"
 RESIDUALS_UNIT = "tests/unit/jobs/pipeline/release/test_residuals.py::"
 
+PRODUCTS = "das/workload/residual/products.py"
+SURVEY_RESULTS = "jobs/survey/results.py"
+PRODUCTS_ORACLE = "tests/unit/das/workload/residual/test_products.py::"
+SURVEY_MARGINALS = "tests/pipeline/local/test_survey_marginals.py::"
+
 UPGRADE = "jobs/pipeline/config/upgrade.py"
 REWRITE = "jobs/pipeline/config/rewrite.py"
 UPGRADE_UNIT = "tests/unit/jobs/pipeline/config/test_upgrade.py::"
@@ -1743,5 +1748,57 @@ FAULTS = (
         "pieces += [text[end : change.start], change.new]",
         "pieces += [text[end : change.start].replace(change.old, change.new), change.new]",
         (UPGRADE_UNIT + "test_only_renamed_words_change[census]",),
+    ),
+    # --- marginals of surveys ---
+    Fault(
+        "variances of products ignore the residual answers of a single attribute",
+        PRODUCTS,
+        "(rows[:, 1:] ** 2).sum(1)",
+        "(rows[:, 2:] ** 2).sum(1)",
+        (
+            PRODUCTS_ORACLE
+            + "test_answers_and_covariances_are_those_of_generalized_least_squares[unbounded-True]",
+        ),
+    ),
+    Fault(
+        "two queries share noise of attributes that one of them sums out",
+        PRODUCTS,
+        "common = sorted({*left} & {*right})",
+        "common = sorted({*left})",
+        (
+            PRODUCTS_ORACLE
+            + "test_answers_and_covariances_are_those_of_generalized_least_squares[unbounded-False]",
+        ),
+    ),
+    Fault(
+        "queries that the measured rows do not determine are answered",
+        PRODUCTS,
+        "if np.abs(again - matrix).max() > _IN_ROW_SPACE * np.abs(matrix).max():",
+        "if False:",
+        (
+            PRODUCTS_ORACLE
+            + "test_queries_that_the_measurements_do_not_determine_are_refused[job-not determined by what was measured]",
+        ),
+    ),
+    Fault(
+        "planned marginals cost what they state, whatever their noise",
+        SURVEY_COSTS,
+        "        return _cost_together(answers.answers, neighbors)\n",
+        "        return sum_rho(answers.answers)\n",
+        (SURVEY_COSTS_UNIT + "test_planned_marginals_come_back_and_less_noise_is_found[bounded]",),
+    ),
+    Fault(
+        "the public number of records has the noise of the measured one",
+        SURVEY_RESULTS,
+        "values[0], noise[0] = plan.config.data.n_records, 0.0",
+        "values[0] = plan.config.data.n_records",
+        (SURVEY_MARGINALS + "test_estimates_come_from_the_release_alone_and_agree_with_its_files",),
+    ),
+    Fault(
+        "numbers of written marginals are not compared",
+        SURVEY_RESULTS,
+        "or not all(np.allclose(got, want, rtol=_SAME, atol=_SAME) for got, want in pairs)",
+        "or not all(pairs)",
+        (SURVEY_MARGINALS + "test_a_changed_number_does_not_follow_from_the_noisy_answers",),
     ),
 )

@@ -307,7 +307,7 @@ def test_a_damaged_manifest_is_restored_from_a_copy(origin: Path, release: Path)
 
 def test_a_release_of_a_survey_is_refused_by_name(das: Das, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format": 1, "kind": "survey"}')
-    for command in ("estimate", "areas", "tables"):
+    for command in ("areas", "tables"):
         code, printed = das(command, tmp_path)
         assert code == 2
         assert "is the release of a survey, which has no geounits" in printed

@@ -724,7 +724,8 @@ def test_the_folder_of_a_release_is_enough(das, config, tmp_path):
     (alone / "report.html").unlink()
     done(das, "inspect", "--reports", alone)
     assert (alone / "report.html").read_bytes() == before
-    for command in ("tables", "explore", "estimate", "areas", "export"):
+    assert "has no section `marginals`" in refused(das, "estimate", alone)
+    for command in ("tables", "explore", "areas", "export"):
         said = refused(das, command, alone)
         assert "is the release of a survey, which has no geounits" in said
         assert "das verify or inspect" in said

@@ -34,6 +34,12 @@ class ConvexLossConfig(Model):
             )
         return self
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Return the tables that the parameter names."""
+        stated = (self.variance_limits or {}, *(self.max_weighted_mean or ()))
+        return tuple(dict.fromkeys(table for numbers in stated for table in numbers))
+
 
 class WorkloadConfig(Model):
     """Tables that should be accurate at a geolevel; the planner chooses the measured queries."""

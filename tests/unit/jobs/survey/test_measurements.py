@@ -16,15 +16,19 @@ from das.means.measure import StratumValues, estimate_means
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
 from das.synthesis.adaptive import measure_tree
-from das.synthesis.measure import Spending, measure_marginals, measure_strata
+from das.synthesis.measure import Spending, measure_marginals, measure_plan, measure_strata
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import Strata as SynthesisStrata
+from das.workload.plan import Method, plan_workload
+from das.workload.workload import AttributeWorkload, Workload
 from jobs.pipeline.storage.dataset import publish
 from jobs.survey.measurements import (
+    PlannedAnswers,
     answer_rows,
     cost_of_answers,
     cost_of_sums,
     read_answers,
+    read_planned,
     read_sums,
     sum_rows,
     write_part,
@@ -120,3 +124,26 @@ def test_less_noise_than_is_paid_for_is_found():
         changed = replace(measured, **{phase: (quiet, *others)})
         with pytest.raises(OutputError, match="cost another amount"):
             cost_of_answers(changed, Neighbors.BOUNDED)
+
+
+@pytest.mark.parametrize("neighbors", [Neighbors.BOUNDED, Neighbors.UNBOUNDED])
+def test_planned_marginals_come_back_and_less_noise_is_found(tmp_path, neighbors):
+    attributes = (AttributeWorkload.identity("a", 2), AttributeWorkload.prefix("b", 6))
+    workload = Workload.k_way(attributes, range(3))
+    plan = plan_workload(workload, Method.ORP, neighbors=neighbors).measure_exactly(Fraction(2, 7))
+    domain = Domain(("a", "b"), (2, 6))
+    records = Records(domain, np.random.default_rng(4).integers(0, 2, (90, 2)))
+    answers = measure_plan(Confidential(records), plan, Streams(KEY))
+    path = written(tmp_path / "part=marginals", answer_rows(PlannedAnswers(domain, answers)))
+    back = read_planned(path)
+    assert (back.domain.names, back.domain.sizes) == (domain.names, domain.sizes)
+    for one, two in zip(answers, back.answers, strict=True):
+        assert (one.answers == two.answers).all()
+        assert (one.query.name, one.mechanism, one.rho) == (two.query.name, two.mechanism, two.rho)
+        assert [f.key for f in one.query.factors] == [f.key for f in two.query.factors]
+    assert cost_of_answers(back, neighbors) == Fraction(2, 7)
+    first, *others = back.answers
+    noise = type(first.mechanism).of(first.mechanism.parameter * Fraction(9, 10))
+    quiet = replace(back, answers=(replace(first, mechanism=noise), *others))
+    with pytest.raises(OutputError, match="measurements of all residuals: cost another amount"):
+        cost_of_answers(quiet, neighbors)

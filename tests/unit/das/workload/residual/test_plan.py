@@ -7,8 +7,10 @@ import pytest
 
 from das.errors import SchemaError
 from das.workload.residual.plan import ResidualPlan
+from das.workload.residual.products import product_covariances
 from das.workload.workload import AttributeWorkload, Workload
 from tests.builders.residual_plans import (
+    marginal_query,
     plan_marginals,
     plan_oblique,
     plan_orthogonal,
@@ -67,14 +69,9 @@ def test_variances_are_those_of_the_best_linear_unbiased_estimate(plan):
 
 def test_covariances_of_pairs_of_answers(plan):
     members = listed(plan.workload.marginals)[-1]
-    names = plan.workload.names_of(members)
     dense = covariance(plan, marginal_matrix(plan.workload, members))
-    shape = [plan.workload.attributes[i].n_rows for i in members]
-    rng = np.random.default_rng(3)
-    for _ in range(10):
-        left, right = (tuple(rng.integers(0, shape).tolist()) for _ in range(2))
-        at = np.ravel_multi_index(left, shape), np.ravel_multi_index(right, shape)
-        assert plan.covariance(names, left, right) == pytest.approx(dense[at], abs=1e-9)
+    query = marginal_query(plan.workload, members)
+    assert product_covariances(plan, query, query) == pytest.approx(dense, abs=1e-9)
 
 
 def test_a_marginal_of_a_marginal_has_a_variance_too(plan):

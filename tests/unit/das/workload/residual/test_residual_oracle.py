@@ -20,9 +20,11 @@ from das.workload.residual.bases import uniform_basis
 from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.integer_plan import measure_exactly
 from das.workload.residual.oblique_largest import plan_oblique_largest
+from das.workload.residual.products import product_covariances
 from das.workload.residual.reconstruction import ResidualAnswers, reconstruct
 from das.workload.workload import AttributeWorkload, Workload
 from tests.builders.residual_plans import (
+    marginal_query,
     plan_marginals,
     plan_oblique,
     plan_orthogonal,
@@ -283,8 +285,8 @@ def test_discrete_noise_has_the_stated_law_after_reconstruction():
         assert (np.abs(errors.mean(0)) <= 6 * np.sqrt(stated / draws)).all()
         np.testing.assert_allclose((errors**2).mean(0), stated, rtol=6 * np.sqrt(2 / draws))
         left, right = errors[:, 0], errors[:, 1]
-        first, second = (0,) * len(names), (0,) * (len(names) - 1) + (1,)
-        known = exact.plan.covariance(names, first, second)
+        query = marginal_query(exact.plan.workload, members)
+        known = product_covariances(exact.plan, query, query)[0, 1]
         assert abs((left * right).mean() - known) <= 6 * np.sqrt(2 * stated[0] * stated[1] / draws)
 
 

@@ -29,6 +29,7 @@ from jobs.pipeline.config.workload import (
     BudgetKind,
     plan_loss,
     plan_shares,
+    positions_of,
     read_workload,
 )
 from tests.unit.das.queries.pairs_of_records import pair_costs
@@ -71,7 +72,7 @@ def test_shares_sum_to_one_and_the_noise_costs_exactly_the_budget(bases):
 def errors_of_methods(schema, wanted, kind, rho):
     """The error that every method has at the same cost, before anything is measured."""
     workload = read_workload(schema, wanted)
-    loss = plan_loss(schema, wanted, workload)
+    loss = plan_loss(wanted.loss, workload, positions_of(schema, wanted, workload))
     is_sum = loss is LossKind.SUM_OF_VARIANCES
     total = sum(map(float, wanted.tables.values())) if is_sum else 1.0
     return {
