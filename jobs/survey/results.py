@@ -84,7 +84,7 @@ def write_results(plan: SurveyPlan, results: MeansTable | SurveyTables) -> None:
 def read_results(
     made: ReleaseLayout,
 ) -> tuple[MeansTable | None, SurveyTables | None, SurveyMarginals | None]:
-    """Return means, tables and marginals of a release or a further solution; None for what it lacks.
+    """Return means, tables and marginals of a release or a further solution; None if absent.
 
     Raises:
       OutputError: A file is damaged.
