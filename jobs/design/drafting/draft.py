@@ -237,10 +237,13 @@ def _parts(
 def _refuse_lengths(column: Column, digits: int, of: str) -> None:
     """Refuse codes that are too long, or too short without being numbers that lost zeros.
 
+    Numbers did not lose their leading zeros if some of them has one.
+
     Raises:
       ConfigError: A code has a wrong length.
     """
-    if column.longest > digits or (column.shortest < digits and not column.is_number):
+    may_lack_zeros = column.is_number and not column.has_zeros
+    if column.longest > digits or (column.shortest < digits and not may_lack_zeros):
         raise ConfigError(
             f"column {column.name}",
             f"has geocodes of other lengths than those of {of}",

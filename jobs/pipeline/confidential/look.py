@@ -54,6 +54,7 @@ class Column:
       is_number: Whether all values that are not missing are integers.
       least: Smallest of these integers.
       most: Largest of these integers.
+      has_zeros: Whether some value of several characters begins with 0.
       is_text: Whether the column is in a CSV file, or is text in a Parquet file.
     """
 
@@ -68,6 +69,7 @@ class Column:
     is_number: bool = False
     least: int = 0
     most: int = 0
+    has_zeros: bool = False
     is_text: bool = True
 
     def after(self, texts: set[str]) -> Column:
@@ -101,6 +103,7 @@ class Column:
             is_number=is_number,
             least=min(numbers) if is_first else min(self.least, *numbers),
             most=max(numbers) if is_first else max(self.most, *numbers),
+            has_zeros=self.has_zeros or any(text[0] == "0" and len(text) > 1 for text in there),
         )
 
 

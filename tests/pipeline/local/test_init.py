@@ -165,6 +165,9 @@ GOOD = "village,sex,age\n" + "".join(
             GOOD.replace("0101", "0AB1"),
             (),
         ),
+        (GOOD, ("--geolevels", "district 3, village 5"),  # its zeros are there: one digit too many
+         "has geocodes of other lengths than those of the last geolevel; got 4 to 4 characters",
+         GOOD, ("--geolevels", "district 2, village 4")),
         (GOOD, ("--geolevels", "village"), "holds no geolevels; got village", GOOD,
          ("--geolevels", "district 2, village 4")),
         (GOOD, ("--leave-out", "Sex"), "names an unknown column; got Sex", GOOD,
