@@ -327,7 +327,8 @@ def test_a_learned_prior_draws_cells_to_posterior_means(released):
     for level in ("state", "county", "tract"):
         assert one.counts(level) == plain.counts(level)
     reader = LevelReader(one.plan, one.release, 3)
-    noisy, variances = reader.cells(reader.rows(all_geounits(3)))
+    estimated = reader.cells(reader.rows(all_geounits(3)))
+    noisy, variances = estimated.values, estimated.variances
     parents = np.array(measured_children(one, "block")[1])
     seen = {}
     for parent, (problem, solution) in plain.nodes["block"].items():
