@@ -119,7 +119,8 @@ class LevelEstimator:
 
     def tables_at(self, level: int) -> tuple[Query, ...]:
         """List the tables that have estimates at a geolevel: all, unless queries are on demand."""
-        return tuple(query for query in self.tables if self.terms[level].determines(query))
+        terms = self.terms[level]  # one look at the release, not one per table
+        return tuple(query for query in self.tables if terms.determines(query))
 
     def climb(self, batch: Batch) -> PartFile:
         """Write the messages of the parents of a range of families."""
@@ -136,7 +137,7 @@ class LevelEstimator:
             sums = sum_below(finer, children.starts, children.is_only, below.terms)
         messages = pass_up(level.terms, evidence, sums, parents.is_only)
         dataset = self.layout.subtree(level.level.name)
-        return write_moments(dataset, self.coordinates, parents.codes, messages)
+        return write_moments(dataset, level.terms.coordinates, parents.codes, messages)
 
     def descend(self, batch: Batch) -> Descended:
         """Write the estimates and tables of a range of families."""
@@ -149,8 +150,9 @@ class LevelEstimator:
             return Descended(None, tables.close(), errors, largest)
         estimates = level.estimates(rows, level.above(rows))
         dataset = self.layout.whole(level.level.name)
-        whole = write_moments(dataset, self.coordinates, rows.codes, estimates, single=True)
-        written = estimate_rows(self.coordinates, queries, rows.codes, estimates, schema)
+        coordinates = level.terms.coordinates
+        whole = write_moments(dataset, coordinates, rows.codes, estimates, single=True)
+        written = estimate_rows(coordinates, queries, rows.codes, estimates, schema)
         tables.write_apart(written)
         errors, largest = standard_error_sums(written), largest_estimate(written)
         return Descended(whole, tables.close(), errors, largest)
@@ -612,7 +614,8 @@ class AreaEstimator:
         """Estimate one geounit from all answers; returns one row with one covariance."""
         estimator, rows = self.estimator, self.geounits(level)
         if level < estimator.leaf:
-            most = max(1, min(_MOST_AT_ONCE, _WINDOW_NUMBERS // estimator.coordinates.size))
+            size = self._reader(level).terms.coordinates.size
+            most = max(1, min(_MOST_AT_ONCE, _WINDOW_NUMBERS // size))
             row = self._window(level, spot // most * most, most).take(np.array([spot % most]))
         else:
             family = np.flatnonzero(rows.parents == rows.parents[spot])

@@ -123,6 +123,16 @@ def check_all(case: TreeCase, tables: tuple[Query, ...]) -> TreeEstimate:
     return found
 
 
+def check_area(tree: TreeCase, tables: tuple[Query, ...], inside: np.ndarray) -> None:
+    dense = solve_dense(tree)
+    found = area_by_shares(tree, estimate_tree(tree.terms, tree.answers), inside)
+    for table in tables:
+        rows = np.kron(inside[None, :].astype(float), dense_matrix(table))
+        compare(tree.coordinates.answer(table, found.values)[0], rows @ dense.estimate)
+        spread = np.einsum("ij,jk,ik->i", rows, dense.covariance, rows)
+        compare(tree.coordinates.variances(table, found.matrices)[0], spread)
+
+
 @settings(max_examples=150, deadline=None)
 @given(cases())
 def test_estimates_and_variances_equal_those_of_one_dense_problem(case):
@@ -137,13 +147,7 @@ def test_any_set_of_leaves_has_the_dense_estimate_and_variance(case, data):
         data.draw(st.lists(st.booleans(), min_size=tree.n_leaves, max_size=tree.n_leaves))
     )
     inside[data.draw(st.integers(0, tree.n_leaves - 1))] = True
-    dense = solve_dense(tree)
-    found = area_by_shares(tree, estimate_tree(tree.terms, tree.answers), inside)
-    for table in tables:
-        rows = np.kron(inside[None, :].astype(float), dense_matrix(table))
-        compare(tree.coordinates.answer(table, found.values)[0], rows @ dense.estimate)
-        spread = np.einsum("ij,jk,ik->i", rows, dense.covariance, rows)
-        compare(tree.coordinates.variances(table, found.matrices)[0], spread)
+    check_area(tree, tables, inside)
 
 
 AGE = Attribute("age", ("0", "1", "2", "3", "4"))
@@ -214,13 +218,7 @@ def test_areas_know_public_zeros(case, data):
     tree, tables = case
     chosen = data.draw(st.sets(st.integers(0, tree.n_leaves - 1), min_size=1))
     inside = np.isin(np.arange(tree.n_leaves), sorted(chosen))
-    dense = solve_dense(tree)
-    found = area_by_shares(tree, estimate_tree(tree.terms, tree.answers), inside)
-    for table in tables:
-        rows = np.kron(inside[None, :].astype(float), dense_matrix(table))
-        compare(tree.coordinates.answer(table, found.values)[0], rows @ dense.estimate)
-        spread = np.einsum("ij,jk,ik->i", rows, dense.covariance, rows)
-        compare(tree.coordinates.variances(table, found.matrices)[0], spread)
+    check_area(tree, tables, inside)
 
 
 def test_every_kind_of_strategy_with_every_kind_of_invariant():
