@@ -19,7 +19,8 @@ Each error has its parts as attributes and can be pickled, because it crosses pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import ClassVar
 
@@ -95,6 +96,17 @@ def _cut(text: str, longest: int) -> str:
     between = " ... "
     start = (longest - len(between) + 1) // 2
     return text[:start] + between + text[len(text) - (longest - len(between) - start) :]
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return an unknown name with the most similar known name, if there is one.
+
+    >>> meant("marital", ["sex", "marital_status"]), meant("x", ["sex"])
+    ('marital, did you mean marital_status?', 'x')
+    """
+    plain = {one.casefold(): one for one in known}
+    close = get_close_matches(name.casefold(), plain, n=1)
+    return f"{name}, did you mean {plain[close[0]]}?" if close else name
 
 
 def require_distinct(names: Sequence[str], error: type[DasError], where: str, what: str) -> None:

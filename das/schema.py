@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.arrays import IntArray
-from das.errors import SchemaError, require_distinct
+from das.errors import SchemaError, meant, require_distinct
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Schema:
         raise SchemaError(
             f"schema {self.name}",
             "has no such attribute",
-            got=name,
+            got=meant(name, [a.name for a in self.attributes]),
             want=f"one of {[a.name for a in self.attributes]}",
         )
 

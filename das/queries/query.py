@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from das.arrays import FloatArray, IntArray, joined_ranges, sums_at
-from das.errors import SchemaError
+from das.errors import SchemaError, meant
 from das.histograms import Histograms
 from das.queries.factor import FUNCTIONS, Factor, FactorKind, identity, partition, total
 from das.queries.group import Group
@@ -502,7 +502,7 @@ def parse_group(schema: Schema, text: str) -> Group:
             raise SchemaError(
                 f"schema {schema.name}",
                 "has no such group",
-                got=rest,
+                got=meant(rest, known),
                 want="name=label, or several joined by and: an attribute or recode, and one of its "
                 "levels or groups",
             )
@@ -692,7 +692,7 @@ def _read_term(schema: Schema, text: str) -> _Term:
         raise SchemaError(
             f"schema {schema.name}",
             "has no such attribute or recode",
-            got=axis,
+            got=meant(axis, ["total", "detailed", *names]),
             want=f"total, detailed, or some of {names} joined by *",
             remedy=f"write {' * '.join(parts)}" if known else None,
         )

@@ -294,15 +294,15 @@ def _assigned(rows: _Rows, area_column: int | None, column: int, known: _Leaves)
     missing = np.flatnonzero(np.bincount(spots[at], minlength=len(known.codes)) == 0)
     if len(missing) and area_column is not None:
         examples = ", ".join(known.codes[spot].decode() for spot in missing[:_EXAMPLES])
-        of = f"of {len(known.codes)} {known.level}s in no area"
+        of = f"of {len(known.codes)} geounits of {known.level} in no area"
         notes.append(f"{len(missing)} {of}, such as {examples}")
     for before, row in _first_again(again, order):
         lines = f"rows {rows.line(before)} and {rows.line(row)}"
-        what = f"{known.level}s twice in one area, counted once"
+        what = f"geounits of {known.level} twice in one area, counted once"
         notes.append(f"{counted(int(again.sum()), what)}, the first is {code(row)} in {lines}")
     for pair in _first_again(shared, by_leaf):
         both = ", and ".join(f"{names[area[row]]}, row {rows.line(row)}" for row in pair)
-        what = f"{known.level}s in more than one area, counted in each"
+        what = f"geounits of {known.level} in more than one area, counted in each"
         notes.append(f"{counted(int(shared.sum()), what)}, the first is {code(pair[1])} in {both}")
     return AreaFile(areas, notes)
 

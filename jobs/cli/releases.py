@@ -51,13 +51,15 @@ def verify(
         Path | None,
         typer.Option(help="Also write a certificate to this HTML file.", parser=read_local),
     ] = None,
-    product: ProductOption = None,
+    product: Annotated[
+        str | None, typer.Option(help="With --certificate: only this product. Default: all.")
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Check a release from its files alone.
 
     Checks digests, sums over the tree and invariants. The certificate is one page to sign:
-    guarantee, budget, exact values, digests.
+    guarantee, budget, exact values, digests, for each product and for everything released.
     """
     from jobs.pipeline.documents.intervals import digest_of
     from jobs.pipeline.release.verify import verify_run
@@ -75,12 +77,13 @@ def verify(
         from jobs.survey.manifest import verify_survey
 
         refuse_options("is for censuses: a survey is one product", product=product)
-        manifest = survey.made.manifest
+        manifests = [survey.made.manifest]
         checked: Mapping[str, int | float | str] = verify_survey(survey)
     else:
         resolved = release.load()
-        certified = product_named(resolved, product).release
-        manifest = certified.manifest
+        named = [product] if product is not None else [*resolved.products]
+        certified = [product_named(resolved, name).release for name in named]
+        manifests = [release.manifest for release in certified]
         with Reporter(quiet=quiet).line("verify", str(resolved.release.root)) as tick:
             checked = verify_run(resolved, tick)
     if not quiet:
@@ -88,17 +91,17 @@ def verify(
     typer.echo(json.dumps(checked))
     if certificate is None:
         return
-    verified = Verified(digest_of(manifest), datetime.now(UTC), checked)
+    verified = Verified([*map(digest_of, manifests)], datetime.now(UTC), checked)
     if survey is not None:
         from jobs.survey.documents import read_survey_manifest
         from jobs.survey.report.public import write_survey_certificate
 
-        write_survey_certificate(read_survey_manifest(manifest), verified, certificate)
+        write_survey_certificate(read_survey_manifest(*manifests), verified, certificate)
     else:
         from jobs.pipeline.documents.manifest import read_manifest
         from jobs.pipeline.report.certificate import write_certificate
 
-        write_certificate(read_manifest(certified), verified, certificate)
+        write_certificate([*map(read_manifest, certified)], verified, certificate)
     _name_published(certificate)
 
 

@@ -25,6 +25,7 @@ from jobs.cli.options import (
     refuse_options,
     with_options,
 )
+from jobs.pipeline.printable import printable
 
 if TYPE_CHECKING:
     from jobs.pipeline.config.product import Resolved
@@ -48,15 +49,24 @@ def validate(
             "Only renamed keys change, and its digest stays the same.",
         ),
     ] = False,
+    data: Annotated[
+        bool,
+        typer.Option(
+            "--data",
+            help="Also read all rows of the data, and print the mistakes of all columns. "
+            "CONFIDENTIAL: it prints codes of the data, on this terminal only.",
+        ),
+    ] = False,
 ) -> None:
     """Check a run file and print its budget.
 
-    Checks all files that it names, but reads only the column names of the data. Creates and removes
-    a file in every store, to check that this machine can write there.
+    Checks all files that it names, but reads only the column names of the data, unless --data is
+    given. Creates and removes a file in every store, to check that this machine can write there.
     """
     if upgrade:
         _upgrade(config)
         return
+    from jobs.design.planning.terminal import check_grants
     from jobs.pipeline.folder.roots import check_roots
     from jobs.pipeline.storage.account import check_account
 
@@ -64,25 +74,35 @@ def validate(
         from jobs.survey.plan import load_survey
         from jobs.survey.summary import print_summary
 
+        refuse_options("is for censuses; das run checks a survey at once", data=data or None)
+
         plan = load_survey(config)
+        lines = []
         if not plan.not_for_release:
             check_account(plan.account())
+            lines = check_grants(plan.account(), [plan.reservation("")], [plan.config.data.path])
         check_roots(plan.config.output.roots)
         print_summary(plan, as_json=as_json)
+        for line in () if as_json else lines:
+            typer.echo(printable(line))
         return
     from jobs.design.planning.summary import budget_summary
     from jobs.design.planning.terminal import cost_together, print_summaries
     from jobs.pipeline.confidential.inputs import absent_files, check_present
     from jobs.pipeline.config.load import load_run
-    from jobs.pipeline.config.product import account_of
+    from jobs.pipeline.config.product import account_of, reservation_of
     from jobs.pipeline.config.runnable import require_runnable
 
-    resolved = load_run(config)
+    resolved, lines = load_run(config), []
     require_runnable(resolved)
-    if resolved.plan.spends:
-        check_account(account_of(resolved.config))
-    check_roots(resolved.config.output.roots)
     absent = tuple(absent_files(resolved))
+    is_account_known = resolved.config.privacy.account is not None or not absent
+    if resolved.plan.spends and is_account_known:  # else it is that beside the data
+        path, products = account_of(resolved.config), resolved.products.values()
+        check_account(path)
+        grants = [reservation_of(resolved, product, "") for product in products]
+        lines = check_grants(path, grants, [product.config.input.path for product in products])
+    check_roots(resolved.config.output.roots)
     closed = tuple(check_present(resolved))
     source = resolved.config.geography.source
     summaries = {
@@ -92,6 +112,13 @@ def validate(
     last = resolved.last.name
     summaries[last] = replace(summaries[last], absent=absent, closed=closed)
     print_summaries(summaries, as_json=as_json, together=cost_together(resolved))
+    for line in () if as_json else lines:
+        typer.echo(printable(line))
+    if data:
+        from jobs.design.planning.terminal import print_mistakes
+        from jobs.pipeline.confidential.whole_input import check_whole_input
+
+        print_mistakes(check_whole_input(resolved), resolved.plan.leaf.name)
 
 
 def _upgrade(path: Path) -> None:
@@ -284,22 +311,43 @@ def prepare() -> None:
         typer.echo(f"compiled solvers {where}")
 
 
-def account(config: ConfigArgument, as_json: JsonOption = False) -> None:
-    """Print every budget granted for the data of a run file.
+def account(
+    config: ConfigArgument,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            help="Record the most that may be granted for these people in all, a fraction: rho, or "
+            "epsilon if the run file says pure. A later limit replaces it, and both stay recorded."
+        ),
+    ] = None,
+    reason: Annotated[
+        str, typer.Option(help="With --limit: who decided it, and why. It stays in the account.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Print every budget granted for the data of a run file, or limit what may be granted.
 
     Failed checks of the data are listed too: their messages disclose facts outside the budget.
     """
+    from das.rational import parse_fraction
     from jobs.design.planning.terminal import print_account
     from jobs.pipeline.config.load import load_run
     from jobs.pipeline.config.product import account_of
-    from jobs.pipeline.documents.account import account_of_grants
-    from jobs.pipeline.storage.account import read_account, read_failed_checks
+    from jobs.pipeline.storage import account as accounts
 
     if is_survey_file(config):
         from jobs.survey.plan import load_survey
 
-        path = load_survey(config).account()
+        plan = load_survey(config)
+        path, definition = plan.account(), plan.config.privacy.definition
     else:
-        path = account_of(load_run(config).config)
-    granted = account_of_grants(read_account(path))
-    print_account(path, granted, read_failed_checks(path), as_json=as_json)
+        run_file = load_run(config).config
+        path, definition = account_of(run_file), run_file.privacy.definition
+    if limit is not None:
+        total = parse_fraction(limit, "--limit")
+        decision = accounts.BudgetLimit(total, definition, reason, accounts.now())
+        accounts.set_limit(path, decision)
+    else:
+        refuse_options("goes with --limit", reason=reason or None)
+    spent, limits = accounts.read_account(path), accounts.read_limits(path)
+    print_account(path, spent, limits, accounts.read_failed_checks(path), as_json=as_json)

@@ -257,7 +257,7 @@ def test_dark_is_dark(browser: Browser, pages: Pages) -> None:
 def test_the_certificate_is_one_sheet(browser: Browser, pages: Pages, tmp_path: Path) -> None:
     """Also for the schema, queries and geolevels of the 2020 redistricting data."""
     path = tmp_path / "standard.html"
-    write_certificate(standard(), verified(), path)
+    write_certificate([standard()], verified(), path)
     for one in (pages.path("certificate"), path):
         page = browser.open(one)
         assert pages_of(page.pdf()) == 1

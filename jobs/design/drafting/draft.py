@@ -22,6 +22,8 @@ from jobs.design.drafting.geolevels import (
     propose_geolevels,
     read_geolevels,
 )
+from jobs.design.drafting.recode import FILE as GEOCODES
+from jobs.design.drafting.recode import Recoded, is_plain, match_columns, read_list, recode
 from jobs.design.drafting.texts import (
     ALLOCATION,
     Geocoded,
@@ -36,12 +38,21 @@ from jobs.design.folders import refuse_full
 from jobs.design.planning.allocation import EVEN, Goal, allocation_text, optimize_allocation
 from jobs.design.planning.errors import subtree_classes
 from jobs.design.requests import DraftRequest
-from jobs.pipeline.confidential.look import Column, Look, look_at, look_at_geocodes
+from jobs.pipeline.confidential.look import (
+    FEW_RECORDS,
+    Column,
+    Geography,
+    Look,
+    look_at,
+    look_at_geocodes,
+)
+from jobs.pipeline.config.files import absolute_path
 from jobs.pipeline.config.load import load_plan, load_run
 from jobs.pipeline.config.mistakes import at, refuse_unknown
-from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, names_of
+from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, GeocodeTable, names_of
 from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.input.geounits import list_geounits
+from jobs.pipeline.storage.account import proposed_account
 from jobs.pipeline.storage.files import drafted, writing
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
@@ -49,6 +60,10 @@ from jobs.pipeline.storage.stores.store import OWNER_ONLY
 _RHO = "1"
 _FILES = ("schema.yaml", "allocation.yaml", "run.yaml")
 _ALL = 1 << 62  # rows
+_UNLISTED = (
+    "some geocodes of the data are not in the list of geounits: das run refuses them and names the "
+    "rows"
+)
 _NEARLY = 0.9  # share of geocodes of the data in a matching list; default, not measured
 
 
@@ -84,18 +99,11 @@ def draft(request: DraftRequest) -> Draft:
     look = look_at(request.data, request.rows, request.delimiter)
     _refuse_unknown(look, request)
     usable = [column for column in look.columns if column.name not in request.leave_out]
-    data, listed, guessed = _geocoded_files(request, look, usable)
-    levels, of_levels = _geolevels(request, data, listed)
+    data, listed, guessed, recoded = _geocoded_files(request, look, usable)
+    if guessed:
+        _refuse_doubtful(data, listed, usable)
+    levels, notes = _geolevels(request, data, listed, recoded)
     names = names_of(data.geocode)
-    determined = {*names, *data.geography.of_geocodes}
-    unrelated = [
-        column for column in usable if is_of_places(column) and column.name not in determined
-    ]
-    notes = [
-        f"{data.geocode} does not determine {quoted(column.name)}: if geocodes consist of both, "
-        "name all parts by --geocode, root first, separated by commas"
-        for column in (unrelated if guessed else ())
-    ]
     requested = [_by_attributes(table, usable) for table in request.tables]
     kept = {*request.keep, *_named(usable, requested)}
     codebook = {} if request.codebook is None else read_codebook(request.codebook)
@@ -103,7 +111,6 @@ def draft(request: DraftRequest) -> Draft:
     counted = [column for column in look.columns if column.name not in names]
     proposed = propose(counted, data.geography.following - kept, wanted)
     tables = requested or ["total", *(column.name for column in proposed.attributes)]
-    notes += of_levels
     for attribute in proposed.attributes:
         column = look.column(attribute.column)
         if attribute.source == CODEBOOK and column is not None:
@@ -112,23 +119,66 @@ def draft(request: DraftRequest) -> Draft:
                     f"column {quoted(attribute.column)} has codes that are not in the code list: "
                     "das run refuses them and names the rows"
                 )
-    text = RunText(request, data, listed, guessed, levels, proposed, tables, rho, notes)
+    of_places = None if recoded is None else recoded.names
+    account = proposed_account(absolute_path(request.data))
+    files = (request, data, listed, guessed)
+    text = RunText(*files, levels, proposed, tables, rho, *account, notes, of_places)
     _refuse_unknown_tables(tables, text.name, proposed)
     with drafted(request.folder) as made:
+        if recoded is not None:
+            with writing(made):
+                recoded.write(made / GEOCODES)
         _fill(made, text)
         for file in made.iterdir():  # levels are read from the confidential file
             file.chmod(OWNER_ONLY)
-    files = [request.folder / name for name in _FILES]
-    checks = [check for path in files for check in checks_of(path.read_text(encoding="utf-8"))]
-    return Draft(files, tuple(dict.fromkeys(checks)), look.is_whole)
+    made_files = [request.folder / name for name in _FILES]
+    checks = [check for path in made_files for check in checks_of(path.read_text(encoding="utf-8"))]
+    made_files += [request.folder / GEOCODES] if recoded is not None else []
+    return Draft(made_files, tuple(dict.fromkeys(checks)), look.is_whole)
+
+
+def _refuse_doubtful(data: Geocoded, listed: Geocoded | None, usable: Sequence[Column]) -> None:
+    """Refuse a guessed column of geocodes that may be a household, or a part of the geocode.
+
+    Raises:
+      ConfigError: Another column of places does not follow from it; or, without a list, its values
+        have few records each.
+    """
+    known = {*names_of(data.geocode), *data.geography.of_geocodes}
+    others = [column.name for column in usable if is_of_places(column) and column.name not in known]
+    if others:
+        raise ConfigError(
+            f"column {data.geocode}",
+            "does not determine all columns of places, so several may make up the geocode",
+            got=others,
+            remedy="name the column by --geocode, or all parts, root first, separated by commas; "
+            "or give the public list of places by --geounits",
+        )
+    if listed is None and data.geography.is_sparse:
+        raise ConfigError(
+            f"column {data.geocode}",
+            f"has fewer than {FEW_RECORDS} records per value on average, like a household, and its "
+            "values would be published",
+            want="the column of the smallest places whose counts are released",
+            remedy="name it by --geocode, or give the public list of places by --geounits",
+        )
 
 
 def _geocoded_files(
     request: DraftRequest, look: Look, usable: Sequence[Column]
-) -> tuple[Geocoded, Geocoded | None, bool]:
-    """Return the geocodes of the data and of the public list, and whether they were guessed."""
+) -> tuple[Geocoded, Geocoded | None, bool, Recoded | None]:
+    """Return the geocodes of the data and of the public list.
+
+    Returns:
+      The data; the list; whether the column of geocodes was guessed; the table of new geocodes, if
+      the codes of the office are no geocodes.
+    """
     path = request.geounits
     list_look = None if path is None else look_at(path, _ALL, alone=True)
+    if path is not None and list_look is not None:
+        recoded = _recoded(request, look, usable, list_look)
+        if recoded is not None:
+            return *_by_table(request, look, usable, recoded), False, recoded
     matched = None if list_look is None else _matched_by_list(request, look, usable, list_look)
     names = _stated_columns(request, look) or (matched or find_geocode(usable),)
     for name in names:
@@ -141,7 +191,57 @@ def _geocoded_files(
     listed = None
     if path is not None and list_look is not None:
         listed = _listed(path, list_look, geocode, data.geography.geocodes)
-    return data, listed, request.geocode is None and matched is None
+    return data, listed, request.geocode is None and matched is None, None
+
+
+def _recoded(
+    request: DraftRequest, look: Look, usable: Sequence[Column], list_look: Look
+) -> Recoded | None:
+    """Number the places of the list, if the codes that data and list share are no geocodes."""
+    if request.geounits is None:
+        return None
+    stated, listed = _stated_columns(request, look), read_list(request.geounits, list_look)
+    shared = {name.strip() for name in listed}
+    codes_of = {
+        column.name: _codes_of(request.data, look, column, request.rows)
+        if column.codes is None
+        else column.codes
+        for column in usable
+        if not column.fault
+        and (column.codes is not None or column.name.strip() in shared or column.name in stated)
+    }
+    matched = match_columns(codes_of, listed, [name for name in stated if name in codes_of])
+    plain = [
+        column
+        for name, column in matched.items()
+        if is_plain(look.column(name)) and is_plain(list_look.column(column))
+    ]
+    is_key = any(len({*listed[column]}) == len(listed[column]) for column in plain)
+    if len(plain) == len(matched) or (is_key and not stated):
+        return None
+    recoded = recode(listed, list_look, matched)
+    if recoded is not None and request.geolevels is not None:
+        raise ConfigError(
+            "--geolevels",
+            "cannot state lengths, since das init numbers the places",
+            got=", ".join(request.geolevels),
+            remedy="leave it out, and rename the geolevels in run.yaml",
+        )
+    return recoded
+
+
+def _by_table(
+    request: DraftRequest, look: Look, usable: Sequence[Column], recoded: Recoded
+) -> tuple[Geocoded, Geocoded]:
+    """Return the geocodes of the data and of the new table of geocodes."""
+    path, digits = request.folder / GEOCODES, recoded.levels[-1].digits
+    geocode = GeocodeTable(table=path, columns=[*recoded.columns])
+    column = Column("geocode", shortest=digits, longest=digits, is_code=True)
+    others = [one.name for one in usable if one.name not in recoded.columns and not one.fault]
+    seen = look_at_geocodes(request.data, look, geocode, others, request.rows)
+    data = Geocoded(request.data, look, geocode, column, replace(seen, prefixes={}))
+    geography = Geography(frozenset(recoded.table["geocode"]))
+    return data, Geocoded(path, Look(",", (column,), True), "geocode", column, geography)
 
 
 def _geocoded(
@@ -200,7 +300,8 @@ def _of_codes(path: Place, look: Look, name: str) -> Column:
             f"{path}, column {name}",
             "holds values that are no geocodes",
             want="ASCII letters and digits in every row",
-            remedy="name another column by --geocode, or complete it",
+            remedy="name another column by --geocode, or give the public list of places with these "
+            "codes by --geounits: das init then numbers them, and tables show your codes",
         )
     return column
 
@@ -249,7 +350,8 @@ def _refuse_lengths(column: Column, digits: int, of: str) -> None:
             f"has geocodes of other lengths than those of {of}",
             got=f"{column.shortest} to {column.longest} characters",
             want=f"{digits}",
-            remedy="name the column by --geocode, and lengths by --geolevels",
+            remedy="name the column by --geocode, and lengths by --geolevels; or give the public "
+            "list of places with these codes by --geounits",
         )
 
 
@@ -374,13 +476,16 @@ def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | Non
 
 
 def _geolevels(
-    request: DraftRequest, data: Geocoded, listed: Geocoded | None
+    request: DraftRequest, data: Geocoded, listed: Geocoded | None, recoded: Recoded | None
 ) -> tuple[list[Geolevel], list[str]]:
     """Return geolevels, root first, and notes for the office to check.
 
     Raises:
       ConfigError: Geocodes differ in length, or do not match the geolevels.
     """
+    if recoded is not None:
+        is_listed = data.geography.geocodes <= recoded.codes
+        return [*recoded.levels], [] if is_listed else [_UNLISTED]
     source = data if listed is None else listed
     given = read_geolevels(request.geolevels or ())
     digits = given[-1].digits if given else max(source.column.longest, data.column.longest)
@@ -389,10 +494,7 @@ def _geolevels(
     codes = {code.zfill(digits) for code in source.geography.geocodes}
     notes = []
     if not {code.zfill(digits) for code in data.geography.geocodes} <= codes:
-        notes.append(
-            "some geocodes of the data are not in the list of geounits: das run refuses them and "
-            "names the rows"
-        )
+        notes.append(_UNLISTED)
     if given:
         if len({code[: given[0].digits] for code in codes}) > 1:
             taken = {level.name for level in given}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,12 +18,15 @@ _PLACES = frozenset(
         *("municipality", "municipio", "commune", "gemeinde", "ags", "district", "province"),
         *("parish", "ward", "sector", "settlement", "oa", "lsoa", "msoa", "sa1", "sa2", "lau"),
         *("nuts", "insee", "ibge", "comuna", "canton", "department", "departement", "grid", "cell"),
+        *("freguesia", "concelho", "distrito", "regiao", "localidade", "dicofre", "kreis"),
+        *("parroquia", "barrio", "provincia", "kommune", "kommun", "gmina", "powiat"),
     }
 )
 _NAMES = frozenset({"name", "names", "nom", "nome", "nombre", "naam", "label", "bezeichnung"})
 _NAME_ENDS = ("name", "naam", "bezeichnung")  # compound words: Gemeindename, gemeentenaam
-_ROOT = "country"
+ROOT = "country"
 _FAN = 3  # least mean number of children per parent of a guessed geolevel; default, not measured
+_DISTINCT = 0.8  # least share of different texts among names of places; default, not measured
 _LONGEST = 100  # characters of a geocode that a run file allows
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -57,12 +61,10 @@ def find_geocode(columns: Iterable[Column], of_data: str = "") -> str:
     named = [column for column in fitting if is_of_places(column)]
     longest = max((column.longest for column in named), default=0)
     candidates = [column.name for column in named if column.longest == longest]
-    if not named:
-        others = [column for column in fitting if not column.is_number]
-        candidates = [column.name for column in others if column.codes is None]
     if len(candidates) != 1:
         remedy = (
-            "name it by --geocode, or all columns of its parts, root first, separated by commas"
+            "name it by --geocode, or all columns of its parts, root first, separated by commas; "
+            "codes of any kind need the public list of places, by --geounits"
         )
         if of_data:
             remedy = f"name it {of_data} in this list, as in the data"
@@ -77,8 +79,8 @@ def find_geocode(columns: Iterable[Column], of_data: str = "") -> str:
 
 
 def is_of_places(column: Column) -> bool:
-    """Return whether a column holds codes and has a geographic name."""
-    return column.is_code and not column.fault and bool(_words(column.name) & _PLACES)
+    """Return whether a column has a geographic name and can be read."""
+    return not column.fault and bool(_words(column.name) & _PLACES)
 
 
 def read_geolevels(texts: Sequence[str]) -> list[Geolevel]:
@@ -89,13 +91,14 @@ def read_geolevels(texts: Sequence[str]) -> list[Geolevel]:
     """
     geolevels = []
     for text in texts:
-        name, _, digits = text.strip().replace(":", " ").rpartition(" ")
+        name, _, digits = _plain(text).strip().replace(":", " ").rpartition(" ")
         if not _NAME.fullmatch(name.strip()) or not digits.isdigit() or len(digits) > 3:
             raise ConfigError(
                 "--geolevels",
                 "holds no geolevels",
                 got=text,
-                want='names and lengths of geocodes, root first, such as "province 2, village 6"',
+                want="names of letters, digits, _ and -, and lengths of geocodes, root first, such "
+                'as "province 2, village 6"',
             )
         geolevels.append(Geolevel(name.strip(), int(digits)))
     return geolevels
@@ -112,17 +115,17 @@ def propose_geolevels(
       leaf: Column of the geocodes.
     """
     digits = max(map(len, geocodes))
-    taken = {_ROOT}
-    levels = [Geolevel(_ROOT, 0, "the whole country, so that all geounits share one root")]
+    taken = {ROOT}
+    levels = [Geolevel(ROOT, 0, "the whole country, so that all geounits share one root")]
     of_length = {length: name for name, length in sorted(prefixes.items(), reverse=True)}
     for length, name in sorted(of_length.items()):
         why = f"the column {name} repeats these characters of the geocode"
-        levels.append(Geolevel(_level_name(name, length, taken), length, why))
+        levels.append(Geolevel(level_name(name, length, taken), length, why))
     if not of_length:
         for length in _branching(geocodes, digits):
             why = "guessed from where geocodes branch: what do these characters mean?"
-            levels.append(Geolevel(_level_name("", length, taken), length, why))
-    last = _level_name(leaf, digits, taken)
+            levels.append(Geolevel(level_name("", length, taken), length, why))
+    last = level_name(leaf, digits, taken)
     return [*levels, Geolevel(last, digits, "the whole geocode")]
 
 
@@ -137,13 +140,15 @@ def propose_names(
     """
     columns: dict[str, str] = {}
     for column, of_code in texts_of.items():
-        words = _words(column)
-        is_of_names = words & _NAMES or any(word.endswith(_NAME_ENDS) for word in words)
-        if not is_of_names or len({*of_code.values()}) < 2:
+        words, texts = _words(column), {*of_code.values()}
+        is_called_name = words & _NAMES or any(word.endswith(_NAME_ENDS) for word in words)
+        is_in_words = all(any(letter.isalpha() for letter in text) for text in texts)
+        if len(texts) < 2 or not (is_called_name or is_in_words):
             continue
         for level in levels[1:]:
             pairs = {(code[: level.digits], text) for code, text in of_code.items()}
-            if len({code for code, _ in pairs}) == len(pairs):
+            is_distinct = is_called_name or len(texts) >= _DISTINCT * len(pairs)
+            if is_distinct and len({code for code, _ in pairs}) == len(pairs):
                 columns.setdefault(level.name, column)
                 break
     return columns
@@ -161,9 +166,9 @@ def _branching(geocodes: Collection[str], digits: int) -> list[int]:
     return lengths
 
 
-def _level_name(column: str, digits: int, taken: set[str]) -> str:
-    """Return a valid name for a geolevel, from the column if possible."""
-    name = re.sub(r"[^A-Za-z0-9-]+", "_", column.strip().lower()).strip("_-")
+def level_name(column: str, digits: int, taken: set[str]) -> str:
+    """Return a valid name for a geolevel, from the column if possible, without accents."""
+    name = re.sub(r"[^A-Za-z0-9-]+", "_", _plain(column).strip().lower()).strip("_-")
     if not _NAME.fullmatch(name) or name in taken:
         name = f"first_{digits}"
     taken.add(name)
@@ -171,4 +176,14 @@ def _level_name(column: str, digits: int, taken: set[str]) -> str:
 
 
 def _words(name: str) -> set[str]:
-    return set(re.split(r"[\W_]+", name.casefold()))
+    return set(re.split(r"[\W_]+", _plain(name).casefold()))
+
+
+def _plain(text: str) -> str:
+    """Remove the accents of letters: geolevels are names of folders.
+
+    >>> _plain("Região 7")
+    'Regiao 7'
+    """
+    parts = unicodedata.normalize("NFKD", text)
+    return "".join(letter for letter in parts if not unicodedata.combining(letter))

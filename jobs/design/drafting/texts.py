@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations, permutations
 from pathlib import Path
 
 from jobs.design.drafting.attributes import AGES, CODEBOOK, Proposal, Proposed, attribute_name
 from jobs.design.drafting.geolevels import Geolevel, propose_names
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import Column, Geography, Look
-from jobs.pipeline.config.models.values import GeocodeColumns
+from jobs.pipeline.config.models.values import GeocodeColumns, GeocodeTable
 from jobs.pipeline.config.upgrade import FORMAT
 from jobs.pipeline.storage.place import Place
 
 _WIDTH = 100
+_MOST_PAIRS = 6  # shown
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class RunText:
       tables: Tables to release.
       rho: The budget.
       notes: Further points to check about the geography.
+      account: Account of the people of the data.
+      may_be_other: Whether the account may be one of other people.
+      names: Geolevel to the column of the list with names; None to find them.
     """
 
     request: DraftRequest
@@ -68,7 +73,10 @@ class RunText:
     proposed: Proposed
     tables: Sequence[str]
     rho: Fraction
+    account: Place
+    may_be_other: bool
     notes: Sequence[str] = ()
+    names: Mapping[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -154,6 +162,8 @@ def run_text(run: RunText) -> str:
         *_products(run),
         "output:",
         "  directory: out                # OUT/release can be published; all else is confidential",
+        "privacy:",
+        *_account(run),
     ]
     return "\n".join([*lines, ""])
 
@@ -201,7 +211,7 @@ def _geography(run: RunText) -> list[str]:
         column: {code.zfill(run.digits): text for code, text in of_code.items()}
         for column, of_code in run.listed.geography.of_geocodes.items()
     }
-    names = propose_names(columns, run.levels)
+    names = propose_names(columns, run.levels) if run.names is None else run.names
     if names:
         pairs = [f"{level}: {quoted(column)}" for level, column in names.items()]
         lines += _wrapped("    names: {", pairs, "}")
@@ -260,6 +270,7 @@ def _products(run: RunText) -> list[str]:
             "docs/tables.md",
             6,
         ),
+        *_unrelated(run),
         "      tables:",
     ]
     above = ", ".join(level.name for level in run.levels[:-1])
@@ -271,6 +282,38 @@ def _products(run: RunText) -> list[str]:
     return lines
 
 
+def _unrelated(run: RunText) -> list[str]:
+    """Name the pairs of attributes that no table joins, which microdata show close to chance."""
+    attributes = run.proposed.attributes
+    of_name = {name: one.name for one in attributes for name in (one.name, *one.recodes)}
+    joined = {
+        pair
+        for table in run.tables
+        for pair in permutations([of_name.get(term.strip()) for term in table.split("*")], 2)
+    }
+    pairs = [
+        pair for pair in combinations([one.name for one in attributes], 2) if pair not in joined
+    ]
+    if not pairs:
+        return []
+    named = ", ".join(" * ".join(pair) for pair in pairs[:_MOST_PAIRS])
+    more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
+    why = "no table joins these attributes, so microdata show their relation close to chance"
+    return _check(f"{why}; add a table for each one that you need: {named}{more}", 6)
+
+
+def _account(run: RunText) -> list[str]:
+    lines = _comment(
+        "The account records every budget spent on these people, and its limit (das account "
+        "--limit). Name the same file in every run file about them.",
+        2,
+    )
+    if run.may_be_other:
+        doubt = "another file in this folder has this account: are its people the same? If not, "
+        lines = _check(f"{doubt}name a new file", 2)
+    return [*lines, f"  account: {quoted(run.written(run.account))}"]
+
+
 def _column(attribute: Proposal) -> list[str]:
     if not attribute.codes:
         return [f"        {quoted(attribute.name)}: {quoted(attribute.column)}"]
@@ -280,9 +323,12 @@ def _column(attribute: Proposal) -> list[str]:
 
 
 def _columns(geocode: GeocodeColumns) -> str:
-    """Return the value of the key `geocode`: the column, or the columns of its parts."""
+    """Return the value of the key `geocode`: the column, its parts, or a table of codes."""
     if isinstance(geocode, str):
         return quoted(geocode)
+    if isinstance(geocode, GeocodeTable):
+        columns = ", ".join(map(quoted, geocode.columns))
+        return f"{{table: {quoted(geocode.table.name)}, columns: [{columns}]}}"
     parts = [f"{{column: {quoted(part.column)}, digits: {part.digits}}}" for part in geocode]
     return f"[{', '.join(parts)}]"
 

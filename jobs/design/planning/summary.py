@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -182,6 +183,8 @@ class PlanSummary:
       invariants: Queries that are published exactly.
       limits: All other invariants.
       formulas: Names and labels that a spreadsheet would compute.
+      unrelated: Pairs of attributes that no measured query but `detailed` joins, to the standard
+        error of their table at the first geolevel.
       budget: Measured queries; `das plan` adds their errors.
       strata: Groups of records with separate queries.
       geography: Size of each geolevel (`das plan`).
@@ -209,6 +212,7 @@ class PlanSummary:
     limits: tuple[Limit, ...]
     formulas: tuple[str, ...]
     budget: tuple[BudgetRow, ...]
+    unrelated: dict[str, float | None] | None = None
     strata: tuple[StratumStatements, ...] = ()
     geography: dict[str, LevelShape] | None = None
     predicted: tuple[PredictedRow, ...] | None = None
@@ -253,9 +257,34 @@ def budget_summary(
         limits=limits_of(plan),
         formulas=formulas(plan.schema),
         budget=budget_rows(plan, ledger),
+        unrelated=unrelated_pairs(plan) or None,
         strata=stratum_statements(plan, ledger, source),
         without_estimates=unknown,
     )
+
+
+def unrelated_pairs(plan: Plan) -> dict[str, float | None]:
+    """Return the pairs of attributes whose relation only the query `detailed` measures.
+
+    Returns:
+      Name of the pair to the standard error of its table at the first geolevel, as a sum of
+      answers to `detailed`; null if that is not measured there.
+    """
+    measured = [noisy for noisy in plan.noise(0, 0) if not noisy.stratum]
+    joined = {
+        pair
+        for noisy in measured
+        if noisy.query.name != "detailed"
+        for pair in combinations(noisy.query.kept, 2)
+    }
+    whole = [noisy.mechanism.variance() for noisy in measured if noisy.query.name == "detailed"]
+    attributes, errors = plan.schema.attributes, dict[str, float | None]()
+    for first, second in combinations(range(len(attributes)), 2):
+        if (first, second) not in joined:
+            size = attributes[first].size * attributes[second].size
+            name = f"{attributes[first].name} * {attributes[second].name}"
+            errors[name] = (whole[0] * plan.schema.size / size) ** 0.5 if whole else None
+    return errors
 
 
 def _by_noise(plan: Plan, ledger: Ledger, privacy: Privacy) -> NoiseGuarantee:

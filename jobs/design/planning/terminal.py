@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from das.errors import InputError
 from jobs.design.planning.summary import PlanSummary
 from jobs.design.planning.tables import plan_tables
 from jobs.pipeline.config.product import Resolved, key_beside, reservation_of
@@ -22,10 +24,24 @@ from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import account_table
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.table import Table, names
-from jobs.pipeline.storage.account import FailedCheck
+from jobs.pipeline.storage.account import (
+    BudgetLimit,
+    FailedCheck,
+    Reservation,
+    Spent,
+    other_accounts,
+    read_account,
+    read_limits,
+    refuse_above_limit,
+)
 from jobs.pipeline.storage.place import Place
 
+if TYPE_CHECKING:  # which opens data; the tables of plans need no Arrow
+    from jobs.pipeline.confidential.whole_input import Checked
+
 _MOST_FORMULAS = 5  # shown
+_MOST_CODES = 10  # shown of a column
+_MOST_PAIRS = 6  # shown
 
 
 def print_summaries(
@@ -108,6 +124,18 @@ def _notes(summary: PlanSummary) -> list[str]:
             "note: spreadsheets compute text that begins with = + - or @, so CSV files have an "
             f"apostrophe before {shown}{f' and {more} more' if more > 0 else ''}"
         )
+    if summary.unrelated:
+        pairs = [
+            pair if error is None else f"{pair} ({error:.0f})"
+            for pair, error in summary.unrelated.items()
+        ]
+        more = len(pairs) - _MOST_PAIRS
+        lines.append(
+            "note: no measured table joins the following pairs, so microdata and counts show them "
+            f"close to chance where counts are of the order of their standard error, here at "
+            f"{summary.levels[0]}: {', '.join(pairs[:_MOST_PAIRS])}"
+            + (f" and {more} more" if more > 0 else "")
+        )
     if summary.not_predicted:
         lines.append(f"no predicted errors: {summary.not_predicted}")
     for query, geolevels in (summary.without_estimates or {}).items():
@@ -122,15 +150,108 @@ def _notes(summary: PlanSummary) -> list[str]:
     return lines
 
 
+def print_mistakes(checked: Checked, leaf: str) -> None:
+    """Print the mistakes of the data on standard error, which `--json` does not use.
+
+    Args:
+      checked: Result of reading the whole input; confidential.
+      leaf: Name of the last geolevel.
+
+    Raises:
+      InputError: There are mistakes; the error quotes none, because errors go to logs.
+    """
+    for name, size in checked.leaf_sizes.items():
+        typer.echo(f"{name} of a geounit of {leaf}, on average: {size:.2g}", err=True)
+    for mistake in checked.mistakes:
+        typer.echo(printable(f"{mistake.product}: {mistake.first}"), err=True)
+        if mistake.codes:
+            codes = [repr(code) if code else "missing" for code in mistake.codes[:_MOST_CODES]]
+            more = len(mistake.codes) - len(codes)
+            text = ", ".join(codes) + (f" and {more} more" if more else "")
+            typer.echo(printable(f"    not a code: {text}"), err=True)
+    if checked.mistakes:
+        raise InputError(
+            "data",
+            "do not fit the run file; the account notes that a check failed",
+            remedy="correct them, or map each code to a level under data.columns",
+        )
+    typer.echo("data: every geocode and code is legal", err=True)
+
+
+def check_grants(
+    path: Place, reservations: Sequence[Reservation], inputs: Iterable[Place]
+) -> list[str]:
+    """Check the grants of a run against the limit of its account, before anything is spent.
+
+    Args:
+      path: The account.
+      reservations: Grants of the run; those that the account has already are not added again.
+      inputs: Inputs of the run.
+
+    Returns:
+      Lines for the user: the account, what is spent, its limits, and other accounts near the data.
+
+    Raises:
+      BudgetError: The grants exceed the limit.
+    """
+    spent, limits = read_account(path), read_limits(path)
+    known = {(grant.product, grant.grant) for grant in spent}
+    new = [one for one in reservations if (one.product, one.grant) not in known]
+    if new:
+        refuse_above_limit(path, limits, [*spent, *new])
+    lines = [f"account {path}", f"  spent: {_together(spent)}"]
+    if new:
+        lines.append(f"  with this run: {_together([*spent, *new])}")
+    lines += _limit_lines(limits, [*spent, *new])
+    for other in dict.fromkeys(other for data in inputs for other in other_accounts(path, data)):
+        lines.append(f"  another account lies near the data; are its people the same? {other}")
+    return lines
+
+
+def _together(grants: Sequence[Reservation]) -> str:
+    """Return the composition of grants in a line."""
+    if not grants:
+        return "nothing"
+    total = account_of_grants(grants).composed[0]
+    epsilon = f"{text.upward(total.epsilon)} at delta {total.delta}"
+    return f"{counted(len(grants), 'grants')}, {total.definition.unit} {total.total}" + (
+        "" if total.definition.is_pure else f", epsilon {epsilon}"
+    )
+
+
+def _limit_lines(limits: Sequence[BudgetLimit], grants: Sequence[Reservation]) -> list[str]:
+    """Return a line for each limit of an account, and what the last one leaves."""
+    lines = [
+        f"  limit: {limit.definition.unit} {limit.total} ({limit.at}, {limit.reason})"
+        for limit in limits
+    ]
+    if not limits:
+        return ["  limit: none; `das account RUN --limit` sets one"]
+    last = limits[-1]
+    return [*lines, f"  left: {last.definition.unit} {last.total - last.spent(grants)}"]
+
+
 def print_account(
-    path: Place, account: Account, failed: Sequence[FailedCheck], *, as_json: bool
+    path: Place,
+    spent: Sequence[Spent],
+    limits: Sequence[BudgetLimit],
+    failed: Sequence[FailedCheck],
+    *,
+    as_json: bool,
 ) -> None:
-    """Print the grants of an account, their composition, and failed checks."""
+    """Print the grants of an account, their composition, limits, and failed checks."""
+    account = account_of_grants(spent)
     if as_json:
-        document = {**json_of(account), "failed_checks": [asdict(check) for check in failed]}
+        document = json_of(account) | {
+            "limits": [{**asdict(limit), "total": str(limit.total)} for limit in limits],
+            "failed_checks": [asdict(check) for check in failed],
+        }
         typer.echo(json.dumps(document, indent=1))
         return
     console = result_console()
+    if limits:
+        for line in _limit_lines(limits, spent):
+            console.print(printable(line.strip()))
     if not (account.grants or failed):
         console.print(printable(f"{path}: no budget was granted yet"))
         return

@@ -16,6 +16,7 @@ from geography.lattice import Lattice
 from jobs.pipeline.config.mistakes import Mistakes, at
 from jobs.pipeline.config.models.kinds.kind import PublicTable, ReleasedCounts
 from jobs.pipeline.config.models.kinds.query import InvariantConfig
+from jobs.pipeline.config.models.values import GeocodeTable
 from jobs.pipeline.config.product import Product, Resolved, account_of
 from jobs.pipeline.config.runnable import refuse_large_families
 from jobs.pipeline.storage.place import Place
@@ -241,6 +242,9 @@ def _named_files(resolved: Resolved) -> Iterator[tuple[str, Place]]:
         yield "geography.spine.entities.path", spine.entities.path
     for product in resolved.products.values():
         yield f"{product.keys}data.path", product.config.input.path
+        geocodes = product.config.input.geocodes
+        if isinstance(geocodes, GeocodeTable):
+            yield f"{product.keys}data.geocode.table", geocodes.table
         for index, entry in enumerate(product.config.invariants):
             table, released = entry.public_table, entry.released_before
             if table is not None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from das.confidential import redact_errors
 from das.errors import InputError
 from jobs.pipeline.config.data import FILE_KINDS
-from jobs.pipeline.config.models.values import GeocodeColumns, names_of
+from jobs.pipeline.config.models.values import GeocodeColumns, GeocodeTable, names_of
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import (
     Batch,
@@ -35,6 +35,7 @@ _NOT_UTF8 = "holds text that is not UTF-8"
 _LONGEST_NUMBER = 100  # digits; longer texts count as no numbers
 _LONGEST_NAME = 200  # characters of a column name
 _FEW_ROWS = 20  # with fewer rows, unique values do not show that a column is a key; default
+FEW_RECORDS = 10  # mean rows of a geocode, above those of a household; default, not measured
 _ROWS_PER_GEOCODE = 5  # with fewer rows, a column may follow from geocodes by chance; default
 
 
@@ -135,12 +136,14 @@ class Geography:
       following: Columns with one value per geounit.
       prefixes: Columns that repeat the first digits of the geocode, with the number of digits.
       of_geocodes: Columns with at most one value per inspected geocode: column -> geocode -> value.
+      is_sparse: Whether a geocode has few rows on average, as that of a household has.
     """
 
     geocodes: frozenset[str]
     following: frozenset[str] = frozenset()
     prefixes: Mapping[str, int] = field(default_factory=dict)
     of_geocodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    is_sparse: bool = False
 
 
 @redact_errors
@@ -219,7 +222,11 @@ def look_at_geocodes(
         if isinstance(geocode, str):
             geocodes |= values.distinct(batch, geocode)
         else:
-            codes = values.put_together(batch, geocode)
+            codes = (
+                values.joined(batch, geocode.columns)
+                if isinstance(geocode, GeocodeTable)
+                else values.put_together(batch, geocode)
+            )
             geocodes |= {*codes.unique().to_pylist()}
         for name in [*following]:
             codes = values.texts(batch, names_of(geocode)[0]) if codes is None else codes
@@ -237,7 +244,8 @@ def look_at_geocodes(
             prefixes[name] = digits
     is_sure = batches.done >= _ROWS_PER_GEOCODE * len(geocodes)
     sure = frozenset(following if is_sure else prefixes)
-    return Geography(frozenset(geocodes), sure, prefixes, following)
+    is_sparse = batches.done < FEW_RECORDS * len(geocodes)
+    return Geography(frozenset(geocodes), sure, prefixes, following, is_sparse)
 
 
 def _follows(of_code: dict[str, str], codes: pa.Array, texts: pa.Array) -> bool:

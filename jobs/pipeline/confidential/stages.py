@@ -36,7 +36,7 @@ from jobs.pipeline.release.census import census_codes
 from jobs.pipeline.release.implied import publish_given_counts, publish_implied
 from jobs.pipeline.storage.account import noted_failures
 from jobs.pipeline.storage.answers import refuse_mixed
-from jobs.pipeline.storage.dataset import is_published
+from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.files import read_json, write_json
 from jobs.pipeline.storage.geography import read_geography, write_geography
 from jobs.pipeline.storage.journal import remove_journal
@@ -106,6 +106,12 @@ def read(job: Job) -> None:
                 tasks=job.tasks,
                 census=census_codes(plan, product.release),
             )
+        if job.resolved.config.geography.source == FROM_DATA:
+            leaves = Dataset.open(layout.histograms(plan.leaf.name))
+            records = sum(int(part.facts["persons"]) for part in leaves.parts)
+            size = records / len(_lattice(product).codes[-1])
+            text = f"{product.name} of a geounit of {plan.leaf.name}, on average: {size:.2g}"
+            job.reporter.say(text)
 
 
 def _lattice(product: Product) -> Lattice:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args, get_origin, overload
 
 from pydantic import BaseModel, ValidationError
 
-from das.errors import ConfigError
+from das.errors import ConfigError, meant
 from jobs.pipeline.config.local_path import is_endless, local_path
 from jobs.pipeline.config.models.run import RunConfig, model_fields
 from jobs.pipeline.config.models.values import SURVEY
@@ -31,6 +31,7 @@ _TAGS = (
     "constrained-float",
     "geocode_column",
     "geocode_parts",
+    "geocode_table",
 )
 
 _GEOUNITS = re.compile(r"\.\./geography/level=[^/]+")  # as a release writes its list of geounits
@@ -312,6 +313,8 @@ def _config_error(
             homes = [] if became else sorted({*_homes(model, keys[-1])})
             if 1 <= len(homes) <= 2:  # of more places, such as those of path, none is named
                 became = f" here; it belongs to {' or '.join(homes)}"
+            elif not homes and not became:
+                became = meant(keys[-1], _keys_within(model)).removeprefix(keys[-1])
             problems.append(f"{key}: is not a known key{became}")
         elif kind == "value_error":
             problems.append(f"{key or 'file'}: {item['msg'].removeprefix('Value error, ')}")
@@ -321,6 +324,13 @@ def _config_error(
     return ConfigError(
         str(path), " | ".join([*problems, *([f"and {more} more"] if more > 0 else [])])
     )
+
+
+def _keys_within(kind: Any) -> set[str]:  # noqa: ANN401
+    """Return all keys of a model or another type, and of the models in it."""
+    fields = model_fields(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
+    parts = [*(field.annotation for field in fields.values()), *get_args(kind)]
+    return {*fields}.union(*(_keys_within(part) for part in parts))
 
 
 def _homes(kind: Any, key: str, above: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401

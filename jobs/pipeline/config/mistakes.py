@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from das.errors import ConfigError, DasError
+from das.errors import ConfigError, DasError, meant
 
 
 @contextmanager
@@ -98,4 +98,4 @@ def refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[
     """
     unknown = [name for name in names if name not in {*known}]
     if unknown:
-        raise ConfigError(where, what, got=unknown[0], want=[*known])
+        raise ConfigError(where, what, got=meant(unknown[0], known), want=[*known])

@@ -28,7 +28,7 @@ from jobs.pipeline.folder.identity import (
 from jobs.pipeline.storage.account import (
     Reservation,
     check_account,
-    check_reservation,
+    check_reservations,
     keyed,
     make_reservations,
     read_account,
@@ -105,13 +105,14 @@ def refuse_spent_grants(spendings: Sequence[Spending], *, is_new: bool = False) 
 
     Raises:
       LedgerError: A grant was spent by another run.
+      BudgetError: The grants exceed the limit of the account.
       OutputError: The account cannot be written.
     """
-    for spending in spendings:
-        if spending.account is not None:
-            if is_new:
-                check_account(spending.account)
-            check_reservation(spending.account, spending.reservation)
+    account = spendings[-1].account  # all products share it
+    if account is not None:
+        if is_new:
+            check_account(account)
+        check_reservations(account, *(spending.reservation for spending in spendings))
 
 
 def refuse_older_account(spendings: Sequence[Spending], *, moved: bool = False) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +18,15 @@ import pyarrow.compute as pc
 from das.arrays import BoolArray, Geocodes, IntArray
 from das.errors import InputError
 from das.histograms import TOTAL_LIMIT
-from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart
-from jobs.pipeline.input.files import Batch, read_table
+from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, GeocodeTable
+from jobs.pipeline.input.files import Batch, Table, read_table
+from jobs.pipeline.storage.place import Place
 
 Fault = tuple[str, BoolArray]  # what is wrong, and bool[m] with which rows
 
 ENTRIES = pa.schema([("geocode", pa.string()), ("cell", pa.int64()), ("n", pa.int64())])
 LARGEST_COUNT = 10**18 - 1
+CODE_END = "\x1f"  # between the codes of several columns
 _MOST_DIGITS = 15
 _WHOLE_NUMBER = rf"^-?[0-9]{{1,{_MOST_DIGITS}}}(\.0+)?$"
 _UNKNOWN, _MISSING = -1, -2  # positions of codes that are no level
@@ -93,11 +96,62 @@ def geocodes(batch: Batch, column: GeocodeColumns, digits: int) -> pa.Array:
       InputError: A geocode, or the part of it in a column, is null, is not text, has another
         length, or holds characters other than ASCII letters and digits.
     """
+    if isinstance(column, GeocodeTable):
+        return _translated(batch, column, digits)
     if isinstance(column, str):
         return _geocodes(batch, column, digits, "the leaf geolevel")
     of = "the digits of this column"
     parts = [_geocodes(batch, part.column, part.digits, of) for part in column]
     return pc.binary_join_element_wise(*parts, "")
+
+
+def _translated(batch: Batch, coded: GeocodeTable, digits: int) -> pa.Array:
+    """Translate codes of any kind to geocodes, by their public table."""
+    known = geocodes_of_codes(coded, digits)
+
+    def find(part: Batch) -> pa.Array:
+        encoded = joined(part, coded.columns).dictionary_encode()
+        geocodes = [known.get(codes) for codes in encoded.dictionary.to_pylist()]
+        return pa.array(geocodes, pa.string()).take(encoded.indices)
+
+    found = find(batch)
+    if found.null_count:
+        refuse(
+            batch,
+            f"column {', '.join(coded.columns)}",
+            lambda part: [("place has no geocode", _mask(pc.is_null(find(part))))],
+            want=f"codes of a row of {coded.table}",
+            remedy="correct the code, or add the place to the public table, empty or not",
+        )
+    return found
+
+
+@lru_cache(maxsize=2)  # every batch of a task needs it, of at most two products
+def _read_codes(path: Place, columns: tuple[str, ...], digits: int) -> Mapping[str, str]:
+    known: dict[str, str] = {}
+    for batch in read_table(Table(path, ("geocode", *columns))):
+        codes = joined(batch, columns).to_pylist()
+        rows = zip(codes, geocodes(batch, "geocode", digits).to_pylist(), strict=True)
+        for row, (code, geocode) in enumerate(rows):
+            if known.setdefault(code, geocode) != geocode:
+                raise InputError(batch.where(row), "repeats the codes of another geocode")
+    return known
+
+
+def geocodes_of_codes(coded: GeocodeTable, digits: int) -> Mapping[str, str]:
+    """Read the public table of codes: codes as `joined` gives them, to geocodes.
+
+    Raises:
+      InputError: The table cannot be read, or gives two geocodes for the same codes.
+    """
+    return _read_codes(coded.table, tuple(coded.columns), digits)
+
+
+def joined(batch: Batch, columns: Sequence[str]) -> pa.Array:
+    """Return string[m], the trimmed texts of columns, joined by a character that no text holds."""
+    return pc.binary_join_element_wise(
+        *(pc.utf8_trim_whitespace(texts(batch, column)) for column in columns), CODE_END
+    )
 
 
 def _geocodes(batch: Batch, column: str, digits: int, of: str) -> pa.Array:

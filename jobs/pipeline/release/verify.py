@@ -300,7 +300,9 @@ def _verify_families(plan: Plan, release: ReleaseLayout, batch: Batch) -> int:
     expected = read_counts(release, above, names, plan.schema.size)
     wrong = first_difference(sums, expected)
     if wrong is not None:
-        raise VerificationError(f"{above} {names[wrong]}", f"its {geolevel}s do not sum to it")
+        raise VerificationError(
+            f"{above} {names[wrong]}", f"its geounits of {geolevel} do not sum to it"
+        )
     return len(ranges)
 
 
@@ -325,7 +327,8 @@ def _verify_census(plan: Plan, release: ReleaseLayout, census: CensusCodes) -> i
             wrong = first_difference(sums, read_counts(release, geolevel, codes, n_cells))
             if wrong is not None:
                 raise VerificationError(
-                    f"{geolevel} {codes[wrong]}", f"its {plan.leaf.name}s do not sum to it"
+                    f"{geolevel} {codes[wrong]}",
+                    f"its geounits of {plan.leaf.name} do not sum to it",
                 )
             checked += len(codes)
     return checked

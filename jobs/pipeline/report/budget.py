@@ -92,7 +92,8 @@ def budget_section(spending: Spending) -> Section:
     """Show shares of the budget and all measured queries."""
     lead = (
         "Every record lies on one path from the root to a leaf, and the costs along any such path "
-        f"add up to exactly {spending.unit}. A query with a larger share has less noise."
+        f"add up to exactly {spending.unit}. A query with a larger share has less noise. "
+        f"{relations(spending.rows)}"
     )
     blocks = [share_table(spending), measured_table(spending)]
     if spending.strata:
@@ -102,6 +103,20 @@ def budget_section(spending: Spending) -> Section:
         )
         blocks.insert(0, strata_table(spending))
     return Section("budget", "Privacy budget", lead, blocks)
+
+
+def relations(rows: Sequence[BudgetRow]) -> str:
+    """Say which relations between attributes counts and microdata keep."""
+    joined = [query for query in query_order(rows) if " * " in query]
+    kept = (
+        f"Counts and microdata keep the relations within the measured tables {', '.join(joined)}."
+        if joined
+        else "No table that joins attributes was measured by itself."
+    )
+    return (
+        f"{kept} Other relations between attributes are close to chance: the noise of a single "
+        "cell hides them. Do not fit a regression to them."
+    )
 
 
 def noise_section(spending: Spending) -> Section:

@@ -1,4 +1,4 @@
-"""The certificate of a release: one page to sign. Public."""
+"""The certificate of a release: one page to sign, with all its products. Public."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from jobs.pipeline.report.budget import (
     account_table,
     person_remark,
     query_order,
+    relations,
     share_table,
 )
 from jobs.pipeline.report.page import render
@@ -44,13 +45,13 @@ class Verified:
     """Result of `das verify`.
 
     Attributes:
-      manifest: SHA-256 of the manifest.
+      manifests: SHA-256 of the manifest of each product.
       when: Time of the check.
       checked: Number of checked items by kind: datasets, families, exact answers, geounits with
         limits. Values that are not integers are not shown.
     """
 
-    manifest: str
+    manifests: Sequence[str]
     when: datetime
     checked: Mapping[str, int | float | str]
 
@@ -66,17 +67,22 @@ def one_of(records: str) -> str:
     return "person" if records == "people" else records.removesuffix("s")
 
 
-def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> None:
-    """Write the certificate of a census as one HTML page, which fits a sheet of A4.
+def write_certificate(manifests: Sequence[Manifest], verified: Verified, out: Place) -> None:
+    """Write the certificate of a census as one HTML page: a sheet of A4 for each product.
 
     Args:
-      manifest: Manifest of the release.
+      manifests: Manifests of the products, the last product's last.
       verified: Result of verifying the release.
       out: The file; replaced at once.
 
     Raises:
       OutputError: The file cannot be written.
     """
+    write_page(manifests, [_of_census(manifest) for manifest in manifests], verified, out)
+
+
+def _of_census(manifest: Manifest) -> dict[str, Any]:
+    """Return the variables of the template that only a product of a census has."""
     privacy = manifest.privacy
     protects_none = privacy.neighborhood.comparable is Comparable.NONE
     spending = Spending.of(manifest)
@@ -87,11 +93,13 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
     remarks = [
         f"The list of geounits {source}",
         person_remark(manifest),
+        relations(manifest.budget),
         "" if protects_none else privacy.neighborhood.in_words,
         "" if privacy.nearest is None else explained(privacy.nearest),
     ]
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
-    context = {
+    return {
+        "many": manifest.records,
         "neighborhood": privacy.neighborhood.in_words,
         "protects_none": protects_none,
         "changes": changes_table(
@@ -105,54 +113,63 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
         "remarks": [remark for remark in remarks if remark],
         "open_sessions": manifest.open_sessions,
     }
-    write_page(manifest, manifest.records, context, verified, out)
 
 
 def write_page(
-    manifest: ReleaseManifest,
-    records: str,
-    context: Mapping[str, Any],
+    manifests: Sequence[ReleaseManifest],
+    contexts: Sequence[Mapping[str, Any]],
     verified: Verified,
     out: Place,
 ) -> None:
     """Write the certificate of any release.
 
     Args:
-      manifest: Manifest of the release.
-      records: Name of the records, such as persons.
-      context: Variables of the template that only this kind of release has.
+      manifests: Manifests of the products of the release.
+      contexts: For each product, variables of the template that only this kind of release has, and
+        `many`, the name of its records.
       verified: Result of verifying the release.
       out: The file; replaced at once.
 
     Raises:
       OutputError: The file cannot be written.
     """
-    privacy = whole_of(manifest)
-    total = stated_fraction(privacy.total)
+    manifest = manifests[-1]
     is_verified = manifest.privacy.randomness != "elsewhere"
+    products = [
+        _promise(one, context["many"]) | context
+        for one, context in zip(manifests, contexts, strict=True)
+    ]
     shared = {
         "manifest": manifest,
+        "products": products,
+        "unverified": None if is_verified else NOT_VERIFIED,
+        "account": None if manifest.account is None else account_table(manifest.account),
+        "identity": _identity(manifests, [product["many"] for product in products], verified),
+        "signatures": _SIGNATURES if is_verified else (),
+    }
+    page = render(
+        "certificate.html.j2",
+        shared,
+        styles=("style.css", "certificate.css"),
+        scripts=(),
+    )
+    replace_file(out, page, mode=READABLE)
+
+
+def _promise(manifest: ReleaseManifest, records: str) -> dict[str, Any]:
+    """Return the variables of the template about what everything released discloses."""
+    privacy = whole_of(manifest)
+    total = stated_fraction(privacy.total)
+    return {
         "privacy": privacy,
         "one": one_of(records),
-        "many": records,
         "is_several": privacy is not manifest.privacy,
-        "unverified": None if is_verified else NOT_VERIFIED,
         "unit": text.unit(privacy.definition),
         "value": text.decimal(float(total)),
         "odds": odds(privacy.epsilon_simple),
         "group": str(total * (_HOUSEHOLD if privacy.definition.is_pure else _HOUSEHOLD**2)),
         "household": _HOUSEHOLD,
-        "account": None if manifest.account is None else account_table(manifest.account),
-        "identity": _identity(manifest, verified),
-        "signatures": _SIGNATURES if is_verified else (),
     }
-    page = render(
-        "certificate.html.j2",
-        {**shared, **context},
-        styles=("style.css", "certificate.css"),
-        scripts=(),
-    )
-    replace_file(out, page, mode=READABLE)
 
 
 def odds(epsilon: float) -> str:
@@ -277,10 +294,17 @@ def _levels_table(spending: Spending) -> Table:
     return Table.of("budget", "Budget by geolevel", columns, note)
 
 
-def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, str, bool]]:
+def _identity(
+    manifests: Sequence[ReleaseManifest], products: Sequence[str], verified: Verified
+) -> list[tuple[str, str, bool]]:
     """List (label, value, whether it is code) of the facts that identify the release."""
+    manifest, digests = manifests[-1], list[tuple[str, str, bool]]()
     software = manifest.software
-    ledger = next((file.sha256 for file in manifest.files if file.path == "ledger.jsonl"), None)
+    for name, one, digest in zip(products, manifests, verified.manifests, strict=True):
+        of = f" of {name}" if len(products) > 1 else ""
+        ledger = next((file.sha256 for file in one.files if file.path == "ledger.jsonl"), None)
+        digests.append((f"Manifest{of}, SHA-256", digest, True))
+        digests += [(f"Ledger{of}, SHA-256", ledger, True)] if ledger else []
     checked = ", ".join(
         counted(count, words(kind))
         for kind, count in verified.checked.items()
@@ -295,8 +319,7 @@ def _identity(manifest: ReleaseManifest, verified: Verified) -> list[tuple[str, 
             False,
         ),
         ("Configuration", manifest.configuration_digest, True),
-        ("Manifest, SHA-256", verified.manifest, True),
-        *([("Ledger, SHA-256", ledger, True)] if ledger else []),
+        *digests,
         (
             "Verified",
             f"{text.moment(verified.when)}: every digest is right, budget and sums hold; {checked}",

@@ -3,7 +3,7 @@
 There is one file per population, shared by all its products. A run must reserve its grant before
 its first draw. From then on the grant counts as spent, whatever becomes of the run, and only the
 same run folder can use it. Lines with a key `event` record draws under a reserved grant
-(`jobs.pipeline.folder.draws`), or failed checks of the input.
+(`jobs.pipeline.folder.draws`), failed checks of the input, or limits of the budget.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from das.definition import Definition
-from das.errors import ConfigError, InfeasibleError, InputError, LedgerError, OutputError
+from das.errors import (
+    BudgetError,
+    ConfigError,
+    InfeasibleError,
+    InputError,
+    LedgerError,
+    OutputError,
+)
 from das.privacy.budget import (
     Budget,
     Composition,
@@ -38,7 +45,8 @@ from jobs.pipeline.storage.stores.store import probe
 
 DRAWING, MEASURED, FAILED_DRAW = "drawing", "measured", "failed_draw"
 FAILED_CHECK = "failed_check"
-_EVENTS = (DRAWING, MEASURED, FAILED_DRAW, FAILED_CHECK)
+LIMIT = "limit"
+_EVENTS = (DRAWING, MEASURED, FAILED_DRAW, FAILED_CHECK, LIMIT)
 _ENDING = ".das-account.jsonl"
 _REMEDY = "make it writable for those who measure, or name another file under privacy.account"
 
@@ -100,6 +108,43 @@ class FailedCheck:
     folder: str
     geounit: str
     at: str
+
+
+@dataclass(frozen=True)
+class BudgetLimit:
+    """The most that may be granted for the people of an account, in all.
+
+    Attributes:
+      total: The limit: rho, or epsilon if the definition is pure. It bounds the composition for an
+        added or removed record if all grants state that, else for a changed record.
+      definition: Privacy definition, which determines the unit.
+      reason: Who decided it, and why.
+      at: Time of the decision, UTC.
+    """
+
+    total: Fraction
+    definition: Definition
+    reason: str
+    at: str
+
+    def spent(self, grants: Sequence[Reservation]) -> Fraction:
+        """Return what grants cost together, in the unit of the limit.
+
+        Raises:
+          BudgetError: The limit is an epsilon of pure differential privacy, and a grant counts rho.
+        """
+        if not grants:
+            return Fraction(0)
+        budget = composed(grants)[0].budget
+        if not self.definition.is_pure:
+            return budget.rho
+        if not budget.definition.is_pure:
+            raise BudgetError(
+                "the limit of the account",
+                "counts epsilon of pure differential privacy, and a grant counts rho",
+                remedy="set a limit by `das account --limit` for a run file with definition zcdp",
+            )
+        return budget.total
 
 
 def default_account(*inputs: Place) -> Place:
@@ -178,13 +223,8 @@ def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
       LedgerError: Another account has a grant for the data, and its cost would never be added to
         this one.
     """
-    near = dict.fromkeys([*_around(data), *_within(data)])
-    with contextlib.suppress(ConfigError):  # a folder that cannot be listed; the account was named
-        near |= dict.fromkeys(_accounts_in(data.parent))
     moved = "" if is_there(path) else f", or move it to {path}"
-    for other in near:
-        if other == path or (is_there(path) and is_same(path, other)):
-            continue
+    for other in other_accounts(path, data):
         for spent in read_account(other):
             if spent.input is not None and is_keyed(spent.input, digest):
                 raise LedgerError(
@@ -193,6 +233,28 @@ def refuse_second_account(path: Place, data: Place, digest: bytes) -> None:
                     got=f"{other}: grant {spent.grant!r} of {spent.product!r}",
                     remedy=f"name that account under privacy.account{moved}",
                 )
+
+
+def other_accounts(path: Place, data: Place) -> list[Place]:
+    """List the accounts in the folder of an input, around or within it, except one."""
+    near = dict.fromkeys([*_around(data), *_within(data)])
+    with contextlib.suppress(ConfigError):  # a folder that cannot be listed; the account was named
+        near |= dict.fromkeys(_accounts_in(data.parent))
+    return [one for one in near if one != path and not (is_there(path) and is_same(path, one))]
+
+
+def proposed_account(data: Place) -> tuple[Place, bool]:
+    """Propose the account of an input whose run file names none yet.
+
+    Returns:
+      The account, and whether it may be one of other people: it exists for other data near the
+      input. Adding budgets of other people overstates the loss; a second account would hide it.
+    """
+    try:
+        return default_account(data), False
+    except ConfigError:
+        near = other_accounts(_beside(data), data)
+        return (near[0], True) if near else (_beside(data), False)
 
 
 def is_there(account: Place) -> bool:
@@ -287,6 +349,69 @@ def read_failed_checks(path: Place) -> tuple[FailedCheck, ...]:
     )
 
 
+def read_limits(path: Place) -> tuple[BudgetLimit, ...]:
+    """Read the limits of an account, oldest first; the last one holds.
+
+    Raises:
+      LedgerError: The file was tampered with.
+    """
+    return _limits_among(path, read_journal(path))
+
+
+def set_limit(path: Place, limit: BudgetLimit) -> None:
+    """Record a limit, which replaces the one before; earlier ones stay in the account.
+
+    Raises:
+      BudgetError: The limit is not positive, or has no reason.
+      OutputError: The account cannot be written.
+    """
+    if limit.total <= 0 or not limit.reason.strip():
+        got = f"{limit.total}, {limit.reason!r}"
+        want = "a positive number, and a reason by --reason"
+        raise BudgetError("--limit", "cannot be recorded", got=got, want=want)
+    line = {
+        "event": LIMIT,
+        "total": str(limit.total),
+        "definition": str(limit.definition),
+        "reason": limit.reason,
+        "at": limit.at,
+    }
+    append_to_journal(path, lambda _: [line])
+
+
+def _limits_among(path: Place, lines: Sequence[Mapping[str, Any]]) -> tuple[BudgetLimit, ...]:
+    limits = []
+    for line in lines:
+        if line.get("event") == LIMIT:
+            try:
+                total, definition = stated_fraction(line["total"]), Definition(line["definition"])
+                limits.append(BudgetLimit(total, definition, str(line["reason"]), str(line["at"])))
+            except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+                what = "holds a line that is not of an account"
+                raise LedgerError(str(path), what, got=error) from None
+    return tuple(limits)
+
+
+def refuse_above_limit(
+    path: Place, limits: Sequence[BudgetLimit], grants: Sequence[Reservation]
+) -> None:
+    """Refuse grants that cost more than the last limit of an account.
+
+    Raises:
+      BudgetError: The limit is exceeded.
+    """
+    if limits and (cost := limits[-1].spent(grants)) > limits[-1].total:
+        raise BudgetError(
+            str(path),
+            "the budget of these people would exceed the limit of the account",
+            got=cost,
+            want=f"at most {limits[-1].total}, by the decision of {limits[-1].at}: "
+            f"{limits[-1].reason}",
+            remedy="grant less; or let those who set the limit raise it by `das account --limit`, "
+            "which is recorded",
+        )
+
+
 def note_failed_check(path: Place, reservation: Reservation, geounit: str) -> None:
     """Record a failed check of the input, before its error is shown.
 
@@ -312,13 +437,14 @@ def noted_failures(path: Place, reservation: Reservation) -> Iterator[None]:
         raise
 
 
-def check_reservation(path: Place, reservation: Reservation) -> None:
-    """Check a reservation as `make_reservations` would, without making it.
+def check_reservations(path: Place, *reservations: Reservation) -> None:
+    """Check reservations as `make_reservations` would, without making them.
 
     Raises:
-      LedgerError: The grant was spent by another run.
+      LedgerError: A grant was spent by another run.
+      BudgetError: Together with all grants they exceed the limit.
     """
-    _is_new(path, reservation, read_account(path))
+    _new_among(path, reservations, read_journal(path))
 
 
 def make_reservations(path: Place, *reservations: Reservation) -> tuple[Spent, ...]:
@@ -329,14 +455,12 @@ def make_reservations(path: Place, *reservations: Reservation) -> tuple[Spent, .
 
     Raises:
       LedgerError: The grant was spent by another run, or for another budget.
+      BudgetError: Together with all grants they exceed the limit.
       OutputError: The account cannot be written; then nothing may be measured.
     """
 
     def decide(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        spent = reservations_among(path, lines)
-        return [
-            _line(reservation) for reservation in reservations if _is_new(path, reservation, spent)
-        ]
+        return [_line(reservation) for reservation in _new_among(path, reservations, lines)]
 
     return reservations_among(path, append_to_journal(path, decide))
 
@@ -377,6 +501,17 @@ def composed(spent: Sequence[Reservation]) -> tuple[Composition, ...]:
     is_stated = all(budget.neighbors is Neighbors.UNBOUNDED for budget in added)
     sums = [added, changed] if is_stated else [changed]
     return tuple(compose_budgets(budgets) for budgets in sums if budgets)
+
+
+def _new_among(
+    path: Place, reservations: Sequence[Reservation], lines: Sequence[Mapping[str, Any]]
+) -> list[Reservation]:
+    """Return the reservations that the account lacks, if they fit in its limit."""
+    spent = reservations_among(path, lines)
+    new = [reservation for reservation in reservations if _is_new(path, reservation, spent)]
+    if new:
+        refuse_above_limit(path, _limits_among(path, lines), [*spent, *new])
+    return new
 
 
 def _is_new(path: Place, reservation: Reservation, spent: Sequence[Spent]) -> bool:

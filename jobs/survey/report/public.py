@@ -243,13 +243,14 @@ def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: 
         "the number of records that means are divided by."
     )
     context = {
+        "many": "persons",
         "condition": condition if exact else "",
         "changes": changes_table(manifest, [(what, loss_of(privacy), advantages)]),
         "budget": survey_budget_table(manifest),
         "exact": exact,
         "remarks": [public],
     }
-    write_page(manifest, "persons", context, verified, out)
+    write_page([manifest], [context], verified, out)
 
 
 _MEASUREMENTS = "measurements"

@@ -56,6 +56,45 @@ def test_a_second_run_on_the_same_people_is_refused_before_it_reads(people):
     assert len(read_account(account_of(load_run(config).config))) == 1
 
 
+def test_a_limit_is_kept_until_it_is_raised_for_all_to_see(das, here, tmp_path):
+    toy.write_records(tmp_path)
+    run = real(tmp_path, "out")
+    assert das("account", run, "--limit", "1/2")[0] == 3  # without a reason
+    limited = das("account", run, "--limit", "1/2", "--reason", "the board, 12 May")
+    assert (limited[0], "left: rho 1/2" in limited[1]) == (0, True), limited
+    for command in ("validate", "run"):
+        code, said = das(command, run)
+        assert (code, "would exceed the limit" in said, "12 May" in said) == (3, True, True), said
+    assert not (tmp_path / "out" / "release").exists()
+    assert das("account", run, "--limit", "3", "--reason", "the board, 1 June")[0] == 0
+    code, said = das("validate", run)
+    assert code == 0, said
+    for words in (
+        "spent: nothing",
+        "rho 1/2 (",
+        "the board, 12 May",
+        "the board, 1 June",
+        "left: rho 2",
+    ):
+        assert words in said
+    assert das("run", run)[0] == 0
+    assert "spent: 1 grant, rho 1, " in das("validate", run)[1]
+    account = account_of(load_run(run).config)
+    account.write_text(account.read_text().replace('"total":"1/2"', '"total":"2/3"'))
+    assert das("validate", run)[0] == 3
+
+
+def test_another_account_near_the_data_is_told(das, tmp_path):
+    """A copy of the people under another name would begin with nothing spent."""
+    toy.write_records(tmp_path)
+    own = str(tmp_path / "own.das-account.jsonl")
+    run = real(tmp_path, "out", privacy__account=own)
+    assert "another account" not in das("validate", run)[1]
+    (tmp_path / "people.csv.das-account.jsonl").touch()
+    said = das("validate", run)[1]
+    assert f"are its people the same? {tmp_path}/people.csv.das-account.jsonl" in said
+
+
 def test_the_run_that_spent_the_grant_goes_on(people):
     config = real(people, "first", privacy__product="persons")
     counts = release_of(people / "first").counts("block")

@@ -161,9 +161,12 @@ def test_what_does_not_fit_is_told(das: Das, release: Path, tmp_path: Path) -> N
     )
     code, printed = das("areas", release, "--assign", path, "--json")
     assert code == 0, printed
-    assert f"{len(BLOCKS) - 4} of {len(BLOCKS)} blocks in no area, such as {BLOCKS[4]}, " in printed
-    assert "1 block twice in one area" in printed
-    assert "1 block in more than one area" in printed
+    assert (
+        f"{len(BLOCKS) - 4} of {len(BLOCKS)} geounits of block in no area, such as {BLOCKS[4]}, "
+        in printed
+    )
+    assert "1 geounit of block twice in one area" in printed
+    assert "1 geounit of block in more than one area" in printed
     notes = json.loads(printed.splitlines()[0])["notes"]
     assert len(notes) == 3
     path.write_text(f"{BLOCKS[0]},A\n9999999999,A\n")

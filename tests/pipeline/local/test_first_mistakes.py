@@ -172,6 +172,59 @@ def test_no_more_than_names_of_columns_is_read_of_the_data(das: Das, tmp_path: P
     assert "does not exist yet" not in said
 
 
+def test_mistakes_of_all_columns_are_told_in_one_pass(das: Das, tmp_path: Path) -> None:
+    """On the terminal, with codes; the account says that a check failed, and nothing else."""
+    toy.write_records(tmp_path)
+    data = tmp_path / "records.csv"
+    good = data.read_text()
+    header, *rows = good.splitlines()
+    rows[1] = rows[1].replace("male", "secretcode", 1)
+    rows[2] = ",".join([*rows[2].split(",")[:-1], ""])
+    rows[3] = f"98{rows[3][2:]}"
+    data.write_text("\n".join([header, *rows, ""]))
+    run = toy.configuration(tmp_path)
+    assert das("validate", run)[0] == 0
+    code, said = das("validate", run, "--data")
+    assert code == 2, said
+    assert "row 3, column sex: unknown code" in said
+    assert "secretcode" in said
+    assert "row 4, column age: code is missing" in said
+    refusal = said.splitlines()[-1]
+    assert "data: do not fit the run file" in refusal
+    assert "secretcode" not in refusal
+    (account,) = tmp_path.glob("*.das-account.jsonl")
+    assert account.read_text().count('"failed_check"') == 1
+    assert "secretcode" not in account.read_text()
+    assert "row 3" not in account.read_text()
+    assert not (tmp_path / "out").exists()
+    data.write_text("\n".join([header, *rows[3:], ""]))
+    code, said = das("validate", run, "--data")
+    assert (code, "records.csv, row 2: is not in the list" in said) == (2, True), said
+    data.write_text(good)
+    code, said = das("validate", run, "--data")
+    assert (code, "every geocode and code is legal" in said) == (0, True), said
+
+
+def test_names_that_are_almost_right_are_told(das: Das, tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    run = toy.configuration(tmp_path, output__tables=["votinage"])
+    assert "got votinage, did you mean votingage?" in das("validate", run)[1]
+    run.write_text(run.read_text().replace("allocation:", "alocation:"))
+    assert "alocation: is not a known key, did you mean allocation?" in das("validate", run)[1]
+    assert (
+        "got prsons, did you mean persons?"
+        in das("plan", toy.configuration(tmp_path), "--product", "prsons")[1]
+    )
+
+
+def test_data_that_are_not_there_are_told_before_an_account(das: Das, tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    (tmp_path / "people.csv.das-account.jsonl").touch()
+    real = {"privacy__randomness": {"source": "operating_system"}}
+    code, said = das("validate", toy.configuration(tmp_path, data__path="absent.csv", **real))
+    assert (code, "does not exist yet: products.persons.data.path" in said) == (0, True), said
+
+
 def test_files_that_are_not_there_yet_are_named_and_the_others_checked(
     das: Das, tmp_path: Path
 ) -> None:

@@ -160,7 +160,15 @@ def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
     assert odds(epsilon_bun_steinke(Fraction(6, 5), Fraction(1, 10**10))) in headline
     assert odds(epsilon_bun_steinke(Fraction(1), Fraction(1, 10**10))) not in headline
     assert f"with {RHO} = <code>6/5</code>" in certificate
-    assert "anything, the place included; this product alone" in certificate
+    assert certificate.count("anything, the place included; this product alone") == 2
+    parts = certificate.split("Product 2 of 2: persons")
+    for part, cost, kind in zip(parts, ("1/5", "1"), ("citizens", "persons"), strict=True):
+        assert odds(epsilon_bun_steinke(Fraction(cost), Fraction(1, 10**10))) in part
+        assert f"Manifest of {kind}, SHA-256" in parts[1]
+    assert "keep the relations within the measured tables" not in parts[0]
+    page = ("verify", release, "--certificate", tmp_path / "one.html", "--product", "citizens")
+    assert das(*page)[0] == 0
+    assert "Product 1 of" not in (tmp_path / "one.html").read_text()
     for folder in (release / "products" / "persons", release / "products" / "citizens"):
         readme = (folder / "README.md").read_text()
         assert "limits what anyone can learn about one of the" in readme

@@ -130,7 +130,7 @@ def test_an_ordinary_assignment_file(config: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0
     blocks.write_text("9900100000|1\n")
     result = das("estimate", config, "--area", blocks)
-    assert "20 of 21 blocks in no area, such as 9900100001, " in result.stderr
+    assert "20 of 21 geounits of block in no area, such as 9900100001, " in result.stderr
 
 
 def test_version_and_help() -> None:

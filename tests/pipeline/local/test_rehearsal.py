@@ -33,7 +33,7 @@ def test_a_proposal_is_rehearsed(das: Das, tmp_path: Path) -> None:
     """In the form of the file: its columns, codes, separator and lost zeros; and it runs."""
     listed = ("--geounits", VILLAGES / "villages.csv")
     assert das("init", VILLAGES / "persons.csv", tmp_path / "new", *listed)[0] == 0
-    seeded = "privacy: {randomness: {source: seeded_not_for_release, seed: 3}}\n"
+    seeded = "  randomness: {source: seeded_not_for_release, seed: 3}\n"  # of `privacy`, the last
     run = tmp_path / "new" / "run.yaml"
     run.write_text(run.read_text() + seeded)
     code, said = das("generate", tmp_path / "rehearsal", "--like", run, "--persons", 900)

@@ -198,7 +198,7 @@ def test_what_is_not_there_is_named_for_programs(release: Path, tmp_path: Path) 
 def test_areas_of_a_file_that_are_odd_are_warned_of(release: Path, tmp_path: Path) -> None:
     areas = tmp_path / "areas.csv"
     areas.write_text(f"north,{toy.blocks()[0]}\n")
-    with pytest.warns(UserWarning, match="blocks in no area"):
+    with pytest.warns(UserWarning, match="geounits of block in no area"):
         open_release(release).estimates("total", areas=areas)
 
 

@@ -1020,6 +1020,7 @@ _ALONE = "tests/pipeline/local/test_release_alone.py"
 _INIT = "tests/pipeline/local/test_init.py"
 _BETWEEN = "tests/pipeline/local/test_between.py"
 _REHEARSAL = "tests/pipeline/local/test_rehearsal.py"
+_CODED = "test_codes_of_any_kind_are_numbered_and_shown"
 _REFUSED = "test_what_cannot_be_proposed_is_refused_and_leaves_nothing"
 _EXPLORE = "tests/pipeline/local/test_explore.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
@@ -1105,6 +1106,13 @@ ENTRIES: dict[Key, Entry] = {
      "estimate, das areas and das explore know those off it"): TriedIn(
         "tests/pipeline/local/test_spines.py::"
         "test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be"),
+    ("jobs/design/planning/terminal.py", "correct them, or map each code to a level under data.columns"): TriedIn(
+        "tests/pipeline/local/test_first_mistakes.py::test_mistakes_of_all_columns_are_told_in_one_pass"),
+    ("jobs/pipeline/storage/account.py", "grant less; or let those who set the limit raise it by `das account "
+     "--limit`, which is recorded"): TriedIn(
+        "tests/pipeline/local/test_accounting.py::test_a_limit_is_kept_until_it_is_raised_for_all_to_see"),
+    ("jobs/pipeline/storage/account.py", "set a limit by `das account --limit` for a run file with definition "
+     "zcdp"): TriedIn("tests/unit/jobs/pipeline/storage/test_account.py::test_a_limit_of_epsilon_counts_no_rho"),
     ("jobs/pipeline/folder/draws.py", "go on there"): TriedIn(
         f"{_DRAWS}::test_a_copy_that_draws_at_the_same_time_leaves_one_of_both"),
     ("jobs/pipeline/config/runnable.py", "remove the named setting from the run file, or plan with hdmm on "
@@ -1156,12 +1164,22 @@ ENTRIES: dict[Key, Entry] = {
         ("pipeline/confidential/look", "name another separator by --delimiter, or remove lines above the header",
          _REFUSED),
         ("pipeline/confidential/look", "insert a header line with the column names", _REFUSED),
-        ("design/drafting/geolevels", "name it by --geocode, or all columns of its parts, root first, separated by commas",
+        ("design/drafting/geolevels", "name it by --geocode, or all columns of its parts, root first, separated by commas; "
+         "codes of any kind need the public list of places, by --geounits",
          _REFUSED),
         ("design/drafting/geolevels", "name it {} in this list, as in the data",
          "test_a_list_without_a_geocode_of_the_data_is_refused_and_helped"),
-        ("design/drafting/draft", "name another column by --geocode, or complete it", _REFUSED),
-        ("design/drafting/draft", "name the column by --geocode, and lengths by --geolevels", _REFUSED),
+        ("design/drafting/draft", "name another column by --geocode, or give the public list of places with "
+         "these codes by --geounits: das init then numbers them, and tables show your codes", _CODED),
+        ("design/drafting/draft", "name the column by --geocode, and lengths by --geolevels; or give the public "
+         "list of places with these codes by --geounits", _REFUSED),
+        ("design/drafting/draft", "name the column by --geocode, or all parts, root first, separated by commas; "
+         "or give the public list of places by --geounits",
+         "test_columns_that_may_make_up_the_geocode_are_asked_for"),
+        ("design/drafting/draft", "name it by --geocode, or give the public list of places by --geounits",
+         "test_a_household_is_never_taken_for_a_place"),
+        ("design/drafting/draft", "leave it out, and rename the geolevels in run.yaml", _CODED),
+        ("pipeline/input/values", "correct the code, or add the place to the public table, empty or not", _CODED),
     )},
     **{(module, text): TriedIn(f"{_BETWEEN}::test_remedies_of_constraints_help") for module, text in (
         ("invariants/between.py", "count what lies within a bound in that bound, too"),

@@ -440,5 +440,5 @@ def test_counts_that_leaves_do_not_add_up_to_are_found(here, das, tmp_path):
     (one.path / "_manifest.json").write_bytes((other.path / "_manifest.json").read_bytes())
     for part in other.parts:
         (one.path / part.file).write_bytes((other.path / part.file).read_bytes())
-    with pytest.raises(Exception, match="county 99001: its blocks do not sum to it"):
+    with pytest.raises(Exception, match="county 99001: its geounits of block do not sum to it"):
         _verify_census(product.plan, product.release, census)

@@ -140,7 +140,7 @@ def test_verify_accepts_a_release_and_finds_each_kind_of_damage(
         path = release.root / output["path"] / "_manifest.json"
         output["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
     release.manifest.write_text(json.dumps(manifest))
-    with pytest.raises(VerificationError, match="blocks do not sum to it"):
+    with pytest.raises(VerificationError, match="geounits of block do not sum to it"):
         verify_release(plan, release)
 
 

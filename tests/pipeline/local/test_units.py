@@ -287,7 +287,7 @@ def test_verify_finds_forged_units_behind_fitting_digests(folder, tmp_path):
     before = (own / "_manifest.json").read_bytes()
     forge(own)
     rewrite_digests(release, own, before)
-    with pytest.raises(VerificationError, match="blocks do not sum to it"):
+    with pytest.raises(VerificationError, match="geounits of block do not sum to it"):
         verify_run(resolved)
 
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from das.arrays import IntArray
+from das.errors import InputError
 from das.histograms import Histograms
 from das.schema import Schema
 from jobs.pipeline.config.models.data import InputFormat
-from jobs.pipeline.config.models.values import names_of
+from jobs.pipeline.config.models.values import GeocodeTable, names_of
 from jobs.pipeline.input import values
 from jobs.pipeline.input.files import Chunk, Table, plan_chunks, read_chunk
 from jobs.pipeline.input.geounits import GeocodedFile, rows_of
@@ -48,6 +49,29 @@ class Invented:
         """Count the persons by leaf and cell."""
         ones = np.ones(len(self.rows), np.int64)
         return Histograms.from_entries(n_cells, len(self.geocodes), self.rows, self.cells, ones)
+
+
+GEOCODE = "geocode"  # stands for the columns of the geocode
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Wrong values of one column of an input; confidential.
+
+    Attributes:
+      column: Name of the column, or `GEOCODE`; empty if the format does not tell columns apart.
+      first: Place and mistake of the first wrong row.
+      codes: Distinct values that are no legal codes.
+    """
+
+    column: str
+    first: str
+    codes: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, column: str, error: InputError) -> Wrong:
+        """Return the mistake that an error reports."""
+        return cls(column, f"{error.where}: {error.what}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +111,14 @@ class Reader(ABC, Generic[Data, Piece]):
         Raises:
           InputError: A value does not fit; the error names file and row.
         """
+
+    def wrong(self, piece: Piece) -> Iterator[Wrong]:
+        """Yield the mistakes of a piece; the first alone, if the format knows no columns."""
+        try:
+            for _ in self.entries(piece):
+                pass
+        except InputError as error:
+            yield Wrong.of("", error)
 
     @abstractmethod
     def geocodes(self, piece: Piece) -> Iterator[pa.Array]:
@@ -139,6 +171,12 @@ class TableReader(Reader[Data, Chunk]):
 
 def written_geocodes(geocodes: Sequence[str], data: GeocodedFile) -> dict[str, pa.Array]:
     """Split geocodes into the columns of a file, without leading zeros if the file lost them."""
+    if isinstance(data.geocode, GeocodeTable):
+        known = values.geocodes_of_codes(data.geocode, len(geocodes[0]) if geocodes else 0)
+        codes_of = {geocode: codes.split(values.CODE_END) for codes, geocode in known.items()}
+        columns = zip(*(codes_of[geocode] for geocode in geocodes), strict=True)
+        texts = (pa.array(column, pa.string()) for column in columns)
+        return dict(zip(data.geocode.columns, texts, strict=True))
     parts = {data.geocode: [*geocodes]} if isinstance(data.geocode, str) else {}
     start = 0
     for part in () if isinstance(data.geocode, str) else data.geocode:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from das.errors import InputError
 from jobs.pipeline.confidential.read.reader import (
+    GEOCODE,
     Invented,
     Legal,
     TableReader,
+    Wrong,
     written_geocodes,
 )
 from jobs.pipeline.config.models.data import RecordsData
@@ -61,6 +65,28 @@ class RecordsReader(TableReader[RecordsData]):
             counts = np.asarray(sums["count_all"], np.int64)
             columns = [sums["geocode"], sums["cell"], pa.array(counts)]
             yield from pa.table(columns, schema=values.ENTRIES).to_batches()
+
+    def wrong(self, piece: Chunk) -> Iterator[Wrong]:
+        """Yield the mistakes of all columns of a chunk, with all codes that are not legal."""
+        legal = self.data.legal_codes(self.schema)
+        found: dict[str, Wrong] = {}
+        for batch in read_chunk(piece, self.table()):
+            read = {GEOCODE: partial(values.geocodes, batch, self.data.geocode, self.digits)}
+            strange: dict[str, set[str]] = {}
+            for name, codes in legal.items():
+                column = self.data.column_of(name)
+                strange[column] = values.distinct(batch, column) - codes.keys()
+                read[column] = partial(values.codes, batch, column, codes)
+            for column, read_column in read.items():
+                if column not in found and (column == GEOCODE or strange[column]):
+                    try:
+                        read_column()
+                    except InputError as error:
+                        found[column] = Wrong.of(column, error)
+            for column, codes_of_column in strange.items():
+                if codes_of_column:
+                    found[column].codes.update(codes_of_column)
+        yield from found.values()
 
     def legal(self) -> Legal:
         """Map each column to its attributes, and each attribute from legal texts to levels."""

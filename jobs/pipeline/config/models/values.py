@@ -168,19 +168,42 @@ class GeocodePart(Model):
         return value
 
 
+class GeocodeTable(Model):
+    """Columns with codes of any kind, which a public table translates to geocodes."""
+
+    table: StoredPath
+    """CSV file with commas, or Parquet file: a column `geocode`, and the columns below. Workers
+    read it, as they read the data."""
+
+    columns: list[Text] = Field(min_length=1)
+    """Columns of the file whose codes, together, are those of one row of the table."""
+
+
+def _kind_of_geocode(value: object) -> str:
+    if isinstance(value, list):
+        return "geocode_parts"
+    return "geocode_table" if isinstance(value, dict | GeocodeTable) else "geocode_column"
+
+
 GeocodeColumns = Annotated[
     Annotated[Text, Tag("geocode_column")]
-    | Annotated[list[GeocodePart], Field(min_length=2), Tag("geocode_parts")],
-    Discriminator(lambda value: "geocode_parts" if isinstance(value, list) else "geocode_column"),
-    Field(description="Column with the leaf geocode, or several that make it."),
+    | Annotated[list[GeocodePart], Field(min_length=2), Tag("geocode_parts")]
+    | Annotated[GeocodeTable, Tag("geocode_table")],
+    Discriminator(_kind_of_geocode),
+    Field(
+        description="Column with the leaf geocode, or several that make it, or a table that "
+        "translates codes of any kind."
+    ),
 ]
 
 
 def names_of(geocode: GeocodeColumns) -> tuple[str, ...]:
     """Return the columns of a geocode, as a tuple."""
+    if isinstance(geocode, GeocodeTable):
+        return tuple(geocode.columns)
     return (geocode,) if isinstance(geocode, str) else tuple(part.column for part in geocode)
 
 
 def digits_of(geocode: GeocodeColumns) -> int | None:
-    """Return the stated length of a geocode of several columns; None for a single column."""
-    return None if isinstance(geocode, str) else sum(part.digits for part in geocode)
+    """Return the stated length of a geocode of several columns; None where none is stated."""
+    return sum(part.digits for part in geocode) if isinstance(geocode, list) else None

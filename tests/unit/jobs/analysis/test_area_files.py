@@ -64,9 +64,9 @@ def test_what_is_missing_or_twice_is_said(tmp_path: Path) -> None:
     found = read(tmp_path, "block,area\n0101,a\n0102,a\n0101,a\n0102,b\n0103,\n")
     assert areas(found) == {"a": ["0101", "0102"], "b": ["0102"]}
     assert found.notes == [
-        "2 of 4 blocks in no area, such as 0103, 0201",
-        "1 block twice in one area, counted once, the first is 0101 in rows 2 and 4",
-        "1 block in more than one area, counted in each, the first is 0102 in a, row 3, and b, row 5",
+        "2 of 4 geounits of block in no area, such as 0103, 0201",
+        "1 geounit of block twice in one area, counted once, the first is 0101 in rows 2 and 4",
+        "1 geounit of block in more than one area, counted in each, the first is 0102 in a, row 3, and b, row 5",
     ]
 
 

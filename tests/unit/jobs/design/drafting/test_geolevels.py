@@ -40,7 +40,7 @@ def test_lengths_are_guessed_and_said_to_be() -> None:
     assert [one.why.startswith("guessed") for one in made] == [False, True, False]
 
 
-@pytest.mark.parametrize("leaf", ["country", "1st", "ü", ""])
+@pytest.mark.parametrize("leaf", ["country", "1st", "字", ""])
 def test_names_are_names_of_geolevels(leaf: str) -> None:
     made = propose_geolevels(CODES, {}, leaf)
     spine = Spine(tuple(one.name for one in made), tuple(one.digits for one in made))
@@ -53,13 +53,10 @@ def test_the_finest_place_holds_the_geocodes() -> None:
     assert find_geocode(columns) == "Village"
 
 
-def test_without_a_name_only_one_column_may_look_like_geocodes() -> None:
-    assert (
-        find_geocode(
-            [column("kod"), column("no", is_number=True), column("sex", 1, codes=frozenset("mf"))]
-        )
-        == "kod"
-    )
+def test_without_a_name_no_column_is_taken_for_geocodes() -> None:
+    """The identifier of a household has as many codes as that of a village."""
+    with pytest.raises(ConfigError, match=r"got \['household', 'no'\]"):
+        find_geocode([column("household"), column("no", is_number=True)])
     with pytest.raises(ConfigError, match=r"got \['a', 'b'\]; .*; name it by --geocode"):
         find_geocode([column("a"), column("b")])
     with pytest.raises(ConfigError, match="cannot determine the column"):

@@ -24,12 +24,12 @@ DIGEST = "9a" * 32
 
 def verified() -> Verified:
     when = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
-    return Verified(DIGEST, when, {"datasets": 44, "families": 12_345, "exact_answers": 0})
+    return Verified([DIGEST], when, {"datasets": 44, "families": 12_345, "exact_answers": 0})
 
 
 def certificate(folder: Path, document: Manifest | None = None) -> str:
     path = folder / "certificate.html"
-    write_certificate(manifest() if document is None else document, verified(), path)
+    write_certificate([manifest() if document is None else document], verified(), path)
     return path.read_text("utf-8")
 
 

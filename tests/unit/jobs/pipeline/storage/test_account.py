@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from das.definition import Definition
-from das.errors import ConfigError, InputError, LedgerError, OutputError
+from das.errors import BudgetError, ConfigError, InputError, LedgerError, OutputError
 from das.privacy.accounting import epsilon_from_rho
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
@@ -18,9 +18,10 @@ from jobs.pipeline.documents.account import account_of_grants
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.report.budget import account_table
 from jobs.pipeline.storage.account import (
+    BudgetLimit,
     Reservation,
     check_account,
-    check_reservation,
+    check_reservations,
     composed,
     default_account,
     keyed,
@@ -28,7 +29,9 @@ from jobs.pipeline.storage.account import (
     noted_failures,
     read_account,
     read_failed_checks,
+    read_limits,
     refuse_second_account,
+    set_limit,
 )
 from jobs.pipeline.storage.journal import append_to_journal, read_journal
 from jobs.pipeline.storage.place import place_of
@@ -53,7 +56,7 @@ def path(folder):
 
 def test_a_run_may_go_on_under_its_own_grant(path):
     before = read_journal(path)
-    check_reservation(path, PERSONS)
+    check_reservations(path, PERSONS)
     (spent,) = make_reservations(path, PERSONS)
     assert (spent.product, spent.grant, spent.budget) == ("persons", "2030", PERSONS.budget)
     assert read_journal(path) == before
@@ -61,16 +64,37 @@ def test_a_run_may_go_on_under_its_own_grant(path):
 
 def test_another_run_needs_another_grant(path):
     other = replace(PERSONS, run="run c", folder="/c")
-    for ask in (check_reservation, make_reservations):
+    for ask in (check_reservations, make_reservations):
         with pytest.raises(
             LedgerError, match=r"'2030' of 'persons' was spent.*got /a, .*privacy.budget_id"
         ):
             ask(path, other)
     assert len(read_account(path)) == 1
     again = replace(other, grant="2031")
-    check_reservation(path, again)
+    check_reservations(path, again)
     assert len(read_account(path)) == 1
     assert [s.grant for s in make_reservations(path, again)] == ["2030", "2031"]
+
+
+def test_a_limit_of_epsilon_counts_no_rho(path):
+    """Whichever grant comes first: rho says nothing of epsilon at delta 0."""
+    set_limit(path, BudgetLimit(Fraction(9), Definition.PURE, "why", "2030"))
+    other = replace(UNITS, budget=replace(UNITS.budget, definition=Definition.PURE))
+    with pytest.raises(BudgetError, match=r"a grant counts rho; set a limit .* zcdp"):
+        make_reservations(path, other)
+    set_limit(path, BudgetLimit(Fraction(9), Definition.ZCDP, "why", "2030"))
+    make_reservations(path, other)
+    assert [limit.definition for limit in read_limits(path)] == [Definition.PURE, Definition.ZCDP]
+
+
+def test_products_of_a_run_fit_together_or_not_at_all(folder):
+    """Each alone is below the limit."""
+    account = folder / "account"
+    set_limit(account, BudgetLimit(Fraction(13, 5), Definition.ZCDP, "why", "2030"))
+    with pytest.raises(BudgetError, match="would exceed the limit"):
+        make_reservations(account, PERSONS, UNITS)
+    assert read_account(account) == ()
+    make_reservations(account, PERSONS)
 
 
 def test_the_same_run_may_not_change_its_budget(path):
