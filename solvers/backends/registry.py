@@ -46,6 +46,6 @@ def _imported(name: str) -> Any:  # noqa: ANN401 - a module
             f"solver {name}",
             f"the package {package} is not installed or does not load",
             got=error,
-            remedy=f'pip install "topdown-das[{name}]"',
+            remedy=f"pip install '.[{name}]' in a clone",
         ) from None
     return importlib.import_module(f"solvers.backends.{name}")

@@ -40,6 +40,7 @@ from jobs.design.planning.errors import subtree_classes
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import (
     FEW_RECORDS,
+    NOT_UTF8,
     Column,
     Geography,
     Look,
@@ -99,6 +100,14 @@ def draft(request: DraftRequest) -> Draft:
     look = look_at(request.data, request.rows, request.delimiter)
     _refuse_unknown(look, request)
     usable = [column for column in look.columns if column.name not in request.leave_out]
+    for column in usable:
+        if column.fault == NOT_UTF8:
+            raise InputError(
+                f"{request.data}, column {column.name}",
+                column.fault,
+                got="another encoding, such as Windows-1252",
+                remedy="save it as CSV in UTF-8, or leave the column out by --leave-out",
+            )
     data, listed, guessed, recoded = _geocoded_files(request, look, usable)
     if guessed:
         _refuse_doubtful(data, listed, usable)

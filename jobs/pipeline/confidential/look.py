@@ -31,7 +31,7 @@ from jobs.pipeline.storage.place import Place
 
 MOST_CODES = 200  # most codes of a column that `das init` proposes as an attribute; default
 _DELIMITERS = (",", ";", "\t", "|")
-_NOT_UTF8 = "holds text that is not UTF-8"
+NOT_UTF8 = "holds text that is not UTF-8"
 _LONGEST_NUMBER = 100  # digits; longer texts count as no numbers
 _LONGEST_NAME = 200  # characters of a column name
 _FEW_ROWS = 20  # with fewer rows, unique values do not show that a column is a key; default
@@ -86,7 +86,7 @@ class Column:
             return replace(self, codes=codes, has_missing=has_missing, is_code=is_code)
         is_first, fault = not self.longest, self.fault
         if any("\ud800" <= c <= "\udfff" for text in there for c in text):
-            fault = _NOT_UTF8
+            fault = NOT_UTF8
         elif not all(text.isprintable() for text in there):
             fault = fault or "holds control characters"
         lengths = [len(text) for text in there]

@@ -93,7 +93,7 @@ def _refuse_missing_solvers(config: SolveConfig) -> None:
             raise RuntimeSetupError(
                 f"solver {name}",
                 f"the package {package} is not installed",
-                remedy=f'pip install "topdown-das[{name}]"',
+                remedy=f"pip install '.[{name}]' in a clone",
             )
 
 

@@ -108,11 +108,10 @@ def budget_section(spending: Spending) -> Section:
 def relations(rows: Sequence[BudgetRow]) -> str:
     """Say which relations between attributes counts and microdata keep."""
     joined = [query for query in query_order(rows) if " * " in query]
-    kept = (
-        f"Counts and microdata keep the relations within the measured tables {', '.join(joined)}."
-        if joined
-        else "No table that joins attributes was measured by itself."
-    )
+    kept = "No table that joins attributes was measured by itself."
+    if joined:
+        tables = ", ".join(joined)
+        kept = f"Counts and microdata keep the relations within these measured tables: {tables}."
     return (
         f"{kept} Other relations between attributes are close to chance: the noise of a single "
         "cell hides them. Do not fit a regression to them."

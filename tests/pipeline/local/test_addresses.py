@@ -290,4 +290,4 @@ def test_a_client_that_is_not_installed_is_named(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     text = refused(das, command, config)
     assert "needs the package obstore, which is not installed here" in text
-    assert "pip install 'topdown-das[objects]'" in text
+    assert "pip install '.[objects]'" in text

@@ -141,6 +141,13 @@ GOOD = "village,sex,age\n" + "".join(
             (),
         ),
         (
+            GOOD.replace(",m", ",größe").encode("latin-1"),
+            (),
+            "column sex: holds text that is not UTF-8; got another encoding",
+            GOOD.replace(",m", ",größe").encode("latin-1"),
+            ("--leave-out", "sex"),
+        ),
+        (
             GOOD.replace(",", "~"),
             (),
             "has one column, with any separator of [',', ';', '\\t', '|']",
@@ -188,7 +195,7 @@ def test_what_cannot_be_proposed_is_refused_and_leaves_nothing(
     data: str | bytes,
     words: tuple[str, ...],
     refusal: str,
-    mended: str,
+    mended: str | bytes,
     options: tuple[str, ...],
 ) -> None:
     """And what the message says helps."""
@@ -199,7 +206,7 @@ def test_what_cannot_be_proposed_is_refused_and_leaves_nothing(
     assert refusal in said
     assert "0203" not in said
     assert [one.name for one in tmp_path.iterdir()] == ["persons.csv"]
-    path.write_text(mended)
+    path.write_bytes(mended if isinstance(mended, bytes) else mended.encode())
     code, said = das("init", path, folder, *options)
     assert code == 0, said
 

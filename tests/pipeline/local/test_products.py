@@ -165,7 +165,7 @@ def test_two_products_of_the_same_people_under_one_account(here, das, tmp_path):
     for part, cost, kind in zip(parts, ("1/5", "1"), ("citizens", "persons"), strict=True):
         assert odds(epsilon_bun_steinke(Fraction(cost), Fraction(1, 10**10))) in part
         assert f"Manifest of {kind}, SHA-256" in parts[1]
-    assert "keep the relations within the measured tables" not in parts[0]
+    assert "keep the relations within these measured tables" not in parts[0]
     page = ("verify", release, "--certificate", tmp_path / "one.html", "--product", "citizens")
     assert das(*page)[0] == 0
     assert "Product 1 of" not in (tmp_path / "one.html").read_text()

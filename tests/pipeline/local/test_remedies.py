@@ -1070,7 +1070,7 @@ ENTRIES: dict[Key, Entry] = {
         f"{_UPGRADE}::test_a_text_that_two_places_share_is_written_out"),
     ("jobs/pipeline/config/rewrite.py", "rename its keys by hand, and report this defect"):
         NotTried("only a defect of the program leads to it"),
-    ("jobs/pipeline/config/runnable.py", 'pip install "topdown-das[{}]"'): INSTALLS,
+    ("jobs/pipeline/config/runnable.py", "pip install '.[{}]' in a clone"): INSTALLS,
     ("jobs/pipeline/config/runnable.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
     ("jobs/pipeline/config/runnable.py", "choose method nnls"): maxfit_takes_no_rows,
@@ -1154,7 +1154,8 @@ ENTRIES: dict[Key, Entry] = {
      "missing"): no_blank_line,
     ("jobs/pipeline/input/files.py", "the first line of a CSV file must hold the names of its columns"):
         a_header,
-    ("jobs/pipeline/confidential/read/records.py", "map each code of the file to a level, under data.columns.{}.codes"):
+    ("jobs/pipeline/confidential/read/records.py", "map each code of the file to a level, under data.columns.{}.codes; das "
+     "validate --data lists the codes of all columns"):
         codes_of_the_file,
     ("jobs/pipeline/input/values.py", "programs that read geocodes as numbers drop leading zeros: write "
      "them as text, or say `leading_zeros: lost` beside the path"): leading_zeros,
@@ -1178,6 +1179,7 @@ ENTRIES: dict[Key, Entry] = {
          "test_columns_that_may_make_up_the_geocode_are_asked_for"),
         ("design/drafting/draft", "name it by --geocode, or give the public list of places by --geounits",
          "test_a_household_is_never_taken_for_a_place"),
+        ("design/drafting/draft", "save it as CSV in UTF-8, or leave the column out by --leave-out", _REFUSED),
         ("design/drafting/draft", "leave it out, and rename the geolevels in run.yaml", _CODED),
         ("pipeline/input/values", "correct the code, or add the place to the public table, empty or not", _CODED),
     )},
@@ -1407,7 +1409,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/tasks/failures.py", "give it room, then `das run OUT`"): MACHINE,
     ("jobs/pipeline/tasks/failures.py", "see to the store, then go on with `das run OUT`, or start again"): TriedIn(
         f"{_ADDRESSES}::test_a_store_that_refuses_is_told_in_words"),
-    ("jobs/pipeline/storage/stores/kinds.py", "pip install 'topdown-das[{}]', on driver and workers"): INSTALLS,
+    ("jobs/pipeline/storage/stores/kinds.py", "pip install '.[{}]' in a clone, on driver and workers"): INSTALLS,
     ("jobs/pipeline/tasks/failures.py", "see to memory, disks and machines, then go on with `das run OUT`"): MACHINE,
     **{("jobs/pipeline/storage/files.py", f"{text}; then repeat the command, or continue a run with `das run OUT`"): tried for text, tried in (
         ("give the disk room", MACHINE),
@@ -1426,9 +1428,9 @@ ENTRIES: dict[Key, Entry] = {
      "run"): MACHINE,
     ("jobs/pipeline/confidential/noise_key.py", "none needed if another attempt of this task succeeded; else continue "
      "with `das run OUT`"): MACHINE,
-    ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
+    ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install '.[java]'` in a clone"):
         INSTALLS,
-    ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
+    ("jobs/pipeline/tasks/connect_session.py", "`pip install '.[{}]'` in a clone"): INSTALLS,
     ("jobs/pipeline/tasks/connect_session.py", "see that it runs and listens there, that the token is correct, and that "
      "`use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
         f"{_CONNECT}::test_who_does_not_know_the_token_is_told_so_before_anything_is_read"),
@@ -1528,7 +1530,7 @@ ENTRIES: dict[Key, Entry] = {
     ),
     ("solvers/backends/gurobi.py", "install a licence (GRB_LICENSE_FILE), or choose solver "
      "structured"): INSTALLS,
-    ("solvers/backends/registry.py", 'pip install "topdown-das[{}]"'): INSTALLS,
+    ("solvers/backends/registry.py", "pip install '.[{}]' in a clone"): INSTALLS,
     ("solvers/rounding/failsafe.py", "the invariants contradict each other: check them on the input, or "
      "impose the implied constraints"): SOLVER,
     ("solvers/dual_newton/projected.py", "use the structured solver"): SOLVER,

@@ -104,4 +104,7 @@ class RecordsReader(TableReader[RecordsData]):
 
 
 def _remedy(attribute: str) -> str:
-    return f"map each code of the file to a level, under data.columns.{attribute}.codes"
+    return (
+        f"map each code of the file to a level, under data.columns.{attribute}.codes; das validate "
+        "--data lists the codes of all columns"
+    )

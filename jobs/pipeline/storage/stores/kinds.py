@@ -38,7 +38,7 @@ def store_at(root: str) -> Store:
         raise ConfigError(
             root,
             f"needs the package {package.replace('_', '-')}, which is not installed here",
-            remedy=f"pip install 'topdown-das[{extra}]', on driver and workers",
+            remedy=f"pip install '.[{extra}]' in a clone, on driver and workers",
         )
     if is_hdfs:
         from jobs.pipeline.storage.stores.hdfs import HdfsFiles

@@ -175,7 +175,7 @@ def test_a_solver_that_is_not_installed_is_named_with_how_to_get_it(solver, get,
     with pytest.raises(RuntimeSetupError) as caught:
         get(solver)
     assert caught.value.where == f"solver {solver.value}"
-    assert caught.value.remedy == f'pip install "topdown-das[{solver.value}]"'
+    assert caught.value.remedy == f"pip install '.[{solver.value}]' in a clone"
     monkeypatch.undo()
     importlib.invalidate_caches()
 

@@ -1003,7 +1003,7 @@ def test_a_solver_that_is_not_installed_is_named(project, monkeypatch, key, solv
     with pytest.raises(RuntimeSetupError) as caught:
         project.load()
     assert f"solver {solver}: the package {package} is not installed" in str(caught.value)
-    assert f'pip install "topdown-das[{solver}]"' in str(caught.value)
+    assert f"pip install '.[{solver}]' in a clone" in str(caught.value)
 
 
 def test_how_answers_become_counts_is_resolved(project):
