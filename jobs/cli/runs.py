@@ -93,8 +93,9 @@ def validate(
     from jobs.pipeline.config.product import account_of, reservation_of
     from jobs.pipeline.config.runnable import require_runnable
 
-    resolved, lines = load_run(config), []
+    resolved = load_run(config)
     require_runnable(resolved)
+    lines = []
     absent = tuple(absent_files(resolved))
     is_account_known = resolved.config.privacy.account is not None or not absent
     if resolved.plan.spends and is_account_known:  # else it is that beside the data

@@ -20,6 +20,7 @@ JOURNALS = {
     "jobs.pipeline.folder.solutions.note_solve",
     "jobs.pipeline.storage.account.make_reservations",
     "jobs.pipeline.storage.account.note_failed_check",
+    "jobs.pipeline.storage.account.set_limit",
     "jobs.pipeline.storage.journal.begin_journal",
     "jobs.pipeline.storage.ledger.record_measured",
     "jobs.pipeline.storage.ledger.finalize_ledger",

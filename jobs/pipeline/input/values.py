@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +128,10 @@ def _translated(batch: Batch, coded: GeocodeTable, digits: int) -> pa.Array:
 
 
 @lru_cache(maxsize=2)  # every batch of a task needs it, of at most two products
-def _read_codes(path: Place, columns: tuple[str, ...], digits: int) -> Mapping[str, str]:
+def _read_codes(
+    path: Place, columns: tuple[str, ...], digits: int, changed: int
+) -> Mapping[str, str]:
+    """Read the table of codes, again if its time of change is another."""
     known: dict[str, str] = {}
     for batch in read_table(Table(path, ("geocode", *columns))):
         codes = joined(batch, columns).to_pylist()
@@ -144,7 +148,9 @@ def geocodes_of_codes(coded: GeocodeTable, digits: int) -> Mapping[str, str]:
     Raises:
       InputError: The table cannot be read, or gives two geocodes for the same codes.
     """
-    return _read_codes(coded.table, tuple(coded.columns), digits)
+    path = coded.table
+    changed = path.stat().st_mtime_ns if isinstance(path, Path) and path.exists() else 0
+    return _read_codes(path, tuple(coded.columns), digits, changed)
 
 
 def joined(batch: Batch, columns: Sequence[str]) -> pa.Array:

@@ -652,8 +652,8 @@ FAULTS = (
     Fault(
         "a run that could not be finished is valid",
         "jobs/cli/runs.py",
-        "require_runnable(resolved)\n    if resolved.plan.spends",
-        "if resolved.plan.spends",
+        "require_runnable(resolved)\n    lines = []",
+        "lines = []",
         (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[validate RUN]",),
     ),
     Fault(
@@ -1543,6 +1543,20 @@ FAULTS = (
         "        if grant.run != reservation.run:",
         "        if False:",
         (ACCOUNT_UNIT + "test_another_run_needs_another_grant[disk]",),
+    ),
+    Fault(
+        "each product of a run may spend the whole limit of an account",
+        ACCOUNT,
+        "_limits_among(path, lines), [*spent, *new])",
+        "_limits_among(path, lines), new[:1])",
+        (ACCOUNT_UNIT + "test_products_of_a_run_fit_together_or_not_at_all[disk]",),
+    ),
+    Fault(
+        "an identifier of households is taken for a place",
+        "jobs/design/drafting/draft.py",
+        "if listed is None and data.geography.is_sparse:",
+        "if False:",
+        ("tests/pipeline/local/test_init.py::test_a_household_is_never_taken_for_a_place",),
     ),
     Fault(
         "a run may change the neighbors of its grant",

@@ -80,7 +80,7 @@ def test_a_limit_is_kept_until_it_is_raised_for_all_to_see(das, here, tmp_path):
     assert das("run", run)[0] == 0
     assert "spent: 1 grant, rho 1, " in das("validate", run)[1]
     account = account_of(load_run(run).config)
-    account.write_text(account.read_text().replace('"total":"1/2"', '"total":"2/3"'))
+    account.write_text(account.read_text().replace('"1/2"', '"2/3"'))
     assert das("validate", run)[0] == 3
 
 

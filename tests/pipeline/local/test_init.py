@@ -456,15 +456,17 @@ def test_a_household_is_never_taken_for_a_place(das: Das, tmp_path: Path) -> Non
 
 PARISHES = [
     (region, town, f"{town[:3]}{'-' * (n % 2)}{n}")
-    for region, town in (("N", "VR"), ("LX", "LISBOA"), ("ALGARVE", "OLHÃO"), ("AÇ", "AH"))
+    for region, town in (("N", "VR"), ("N", "AVEIRO"), ("ALGARVE", "OLHÃO"), ("AÇ", "AH"))
     for n in range(1, 13)
 ]
 
 
 def coded(path: Path, listed: Path) -> None:
     """Codes of any length and alphabet; one parish of the list has nobody."""
-    rows = [f"{';'.join(place)};{'mf'[n % 2]}" for place in PARISHES[1:] for n in range(20)]
-    path.write_text("\n".join(["Região;Município;Freguesia;Sexo", *rows, ""]), "utf-8-sig")
+    persons = [f"{sex};{status}" for sex in "mf" for status in "scdv"] * 3
+    rows = [f"{';'.join(place)};{person}" for place in PARISHES[1:] for person in persons]
+    header = "Região;Município;Freguesia;Sexo;Estado"
+    path.write_text("\n".join([header, *rows, ""]), "utf-8-sig")
     rows = [f"{';'.join(place)};Terra {n}" for n, place in enumerate(PARISHES)]
     listed.write_text("\n".join(["Região;Município;Freguesia;Designação", *rows, ""]))
 
@@ -490,7 +492,7 @@ def test_codes_of_any_kind_are_numbered_and_shown(das: Das, here: None, tmp_path
     release = release_of(execute(run)).root
     found = pa_csv.read_csv(next((release / "tables").rglob("level=municipio/sexo.csv")))
     assert {*found["name"].to_pylist()} == {town for _, town, _ in PARISHES}
-    names = pq.read_table(release / "geography" / "level=freguesia")["name"].to_pylist()
+    names = pq.read_table(folder / "out/release/geography/level=freguesia")["name"].to_pylist()
     assert sorted(names) == sorted(f"{place[2]} Terra {n}" for n, place in enumerate(PARISHES))
 
     code, said = das("generate", tmp_path / "invented", "--like", run, "--persons", 90)
@@ -499,12 +501,12 @@ def test_codes_of_any_kind_are_numbered_and_shown(das: Das, here: None, tmp_path
     assert header.replace('"', "").split(";")[:3] == ["Região", "Município", "Freguesia"]
     assert tuple(first.replace('"', "").split(";")[:3]) in PARISHES
 
-    persons.write_text(persons.read_text("utf-8-sig").replace("AH1;m", "AH99;m", 1))
+    persons.write_text(persons.read_text("utf-8-sig").replace("AH-1;m", "AH99;m", 1))
     refused = das("run", run, "--out", tmp_path / "other")[1]
     assert "column Região, Município, Freguesia: place has no geocode" in refused
     assert "AH99" not in refused
     table = folder / "geocodes.csv"
-    table.write_text(f"{table.read_text()}299,AÇ,AH,AH99,New\n")
+    table.write_text(f"{table.read_text()}2199,AÇ,AH,AH99,New\n")
     code, said = das("validate", run, "--data")
     assert (code, "every geocode and code is legal" in said) == (0, True), said
 
