@@ -77,7 +77,7 @@ def validate(
         refuse_options("is for censuses; das run checks a survey at once", data=data or None)
 
         plan = load_survey(config)
-        lines = []
+        lines = list[str]()
         if not plan.not_for_release:
             check_account(plan.account())
             lines = check_grants(plan.account(), [plan.reservation("")], [plan.config.data.path])
@@ -95,7 +95,7 @@ def validate(
 
     resolved = load_run(config)
     require_runnable(resolved)
-    lines = []
+    lines = list[str]()
     absent = tuple(absent_files(resolved))
     is_account_known = resolved.config.privacy.account is not None or not absent
     if resolved.plan.spends and is_account_known:  # else it is that beside the data

@@ -50,7 +50,7 @@ from jobs.pipeline.confidential.look import (
 from jobs.pipeline.config.files import absolute_path
 from jobs.pipeline.config.load import load_plan, load_run
 from jobs.pipeline.config.mistakes import at, refuse_unknown
-from jobs.pipeline.config.models.values import GeocodeColumns, GeocodePart, GeocodeTable, names_of
+from jobs.pipeline.config.models.values import GeocodePart, GeocodeTable, names_of
 from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.storage.account import proposed_account
@@ -192,7 +192,7 @@ def _geocoded_files(
     names = _stated_columns(request, look) or (matched or find_geocode(usable),)
     for name in names:
         _of_codes(request.data, look, name)
-    geocode: GeocodeColumns = names[0]
+    geocode: str | list[GeocodePart] = names[0]
     if len(names) > 1:
         looks = [look, *([list_look] if list_look else [])]
         geocode = _parts(names, looks, request.geolevels or ())
@@ -254,7 +254,7 @@ def _by_table(
 
 
 def _geocoded(
-    path: Place, look: Look, geocode: GeocodeColumns, usable: Sequence[Column], rows: int
+    path: Place, look: Look, geocode: str | list[GeocodePart], usable: Sequence[Column], rows: int
 ) -> Geocoded:
     """Read the geocodes of a file.
 
@@ -444,7 +444,7 @@ def _bare(codes: Collection[str]) -> set[str]:
 
 
 def _listed(
-    path: Place, look: Look, geocode: GeocodeColumns, geocodes: Collection[str]
+    path: Place, look: Look, geocode: str | list[GeocodePart], geocodes: Collection[str]
 ) -> Geocoded:
     """Read the geocodes of a public list of geounits.
 

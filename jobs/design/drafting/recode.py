@@ -172,8 +172,9 @@ def _chain(listed: Mapping[str, Sequence[str]], look: Look, keys: Sequence[str])
     ]
     for place in sorted(places, key=size, reverse=True):
         below = [column for column in chain if size(column) > size(place)]
-        pairs = {*zip(listed[below[0]], listed[place], strict=True)} if below else {}
-        if below and len(pairs) == size(below[0]) and size(place) > 1:
+        if not below or size(place) < 2:
+            continue
+        if len({*zip(listed[below[0]], listed[place], strict=True)}) == size(below[0]):
             chain.insert(chain.index(below[0]), place)
     return chain
 

@@ -28,7 +28,6 @@ from jobs.pipeline.storage.account import (
     BudgetLimit,
     FailedCheck,
     Reservation,
-    Spent,
     other_accounts,
     read_account,
     read_limits,
@@ -233,7 +232,7 @@ def _limit_lines(limits: Sequence[BudgetLimit], grants: Sequence[Reservation]) -
 
 def print_account(
     path: Place,
-    spent: Sequence[Spent],
+    spent: Sequence[Reservation],
     limits: Sequence[BudgetLimit],
     failed: Sequence[FailedCheck],
     *,

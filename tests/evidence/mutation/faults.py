@@ -652,8 +652,8 @@ FAULTS = (
     Fault(
         "a run that could not be finished is valid",
         "jobs/cli/runs.py",
-        "require_runnable(resolved)\n    lines = []",
-        "lines = []",
+        "require_runnable(resolved)\n    lines = list[str]()",
+        "lines = list[str]()",
         (RUNNABLE_TEST + "test_a_run_is_refused_before_anything_is_written[validate RUN]",),
     ),
     Fault(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -71,7 +71,9 @@ class RecordsReader(TableReader[RecordsData]):
         legal = self.data.legal_codes(self.schema)
         found: dict[str, Wrong] = {}
         for batch in read_chunk(piece, self.table()):
-            read = {GEOCODE: partial(values.geocodes, batch, self.data.geocode, self.digits)}
+            read: dict[str, Callable[[], object]] = {
+                GEOCODE: partial(values.geocodes, batch, self.data.geocode, self.digits)
+            }
             strange: dict[str, set[str]] = {}
             for name, codes in legal.items():
                 column = self.data.column_of(name)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from das.definition import Definition
 from das.privacy.budget import Budget
 from das.queries.sensitivity import Neighbors
 from geography.lattice import Lattice
@@ -20,10 +21,9 @@ from jobs.design.planning.summary import NoiseGuarantee, PlanSummary, budget_sum
 from jobs.design.planning.tables import plan_tables
 from jobs.design.planning.terminal import print_account, print_summaries
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.documents.account import account_of_grants
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.table import Cell, Column, Table, label
-from jobs.pipeline.storage.account import FailedCheck, Reservation
+from jobs.pipeline.storage.account import BudgetLimit, FailedCheck, Reservation
 from tests.builders import toy
 
 BUDGET = Budget(Fraction(1, 2), Fraction(1, 10**10), Neighbors.BOUNDED)
@@ -139,16 +139,18 @@ def test_an_account_is_its_grants_their_sum_and_the_failed_checks(capsys, tmp_pa
         Reservation(name, "1", BUDGET, "run", "/folder", BUDGET.total)
         for name in ("persons", "units")
     ]
-    account = account_of_grants(reservations)
+    limits = [BudgetLimit(Fraction(n), Definition.ZCDP, "the board", f"20{n}") for n in (3, 4)]
     failed = [FailedCheck("persons", "1", "run", "/folder", "99001", "2026-01-02")]
-    print_account(tmp_path, account, failed, as_json=False)
+    print_account(tmp_path, reservations, limits, failed, as_json=False)
     text = " ".join(capsys.readouterr().out.split())
+    assert "limit: rho 3 (203, the board) limit: rho 4 (204, the board) left: rho 3" in text
     assert "2 grants" in text
     assert "all together" in text
     assert "1 check of the data failed" in text
     assert "99001" in text
-    print_account(tmp_path, account, failed, as_json=True)
+    print_account(tmp_path, reservations, limits, failed, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert [grant["product"] for grant in document["grants"]] == ["persons", "units"]
     assert document["composed"][0]["total"] == "1"
+    assert [limit["total"] for limit in document["limits"]] == ["3", "4"]
     assert document["failed_checks"][0]["geounit"] == "99001"
