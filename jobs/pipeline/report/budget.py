@@ -93,7 +93,7 @@ def budget_section(spending: Spending) -> Section:
     lead = (
         "Every record lies on one path from the root to a leaf, and the costs along any such path "
         f"add up to exactly {spending.unit}. A query with a larger share has less noise. "
-        f"{relations(spending.rows)}"
+        f"{relations(spending)}"
     )
     blocks = [share_table(spending), measured_table(spending)]
     if spending.strata:
@@ -105,16 +105,27 @@ def budget_section(spending: Spending) -> Section:
     return Section("budget", "Privacy budget", lead, blocks)
 
 
-def relations(rows: Sequence[BudgetRow]) -> str:
+def relations(spending: Spending) -> str:
     """Say which relations between attributes counts and microdata keep."""
-    joined = [query for query in query_order(rows) if " * " in query]
+    joined = [query for query in query_order(spending.rows) if " * " in query]
     kept = "No table that joins attributes was measured by itself."
     if joined:
         tables = ", ".join(joined)
         kept = f"Counts and microdata keep the relations within these measured tables: {tables}."
+    noise = expected_rmse(spending.rows, spending.levels)
+    cells = [
+        f"{noise[level, 'detailed']:.3g} at {words(level)}"
+        for level in spending.levels
+        if (level, "detailed") in noise
+    ]
+    if not cells:
+        return f"{kept} Other relations between attributes are close to chance."
+    deviations = " to ".join(dict.fromkeys((cells[0], cells[-1])))
     return (
-        f"{kept} Other relations between attributes are close to chance: the noise of a single "
-        "cell hides them. Do not fit a regression to them."
+        f"{kept} Other relations between attributes come from single cells, whose noise has a "
+        f"standard deviation of {deviations}. "
+        "Where cells count less than several times that, these relations are close to chance: do "
+        "not fit a regression to them."
     )
 
 

@@ -93,7 +93,7 @@ def _of_census(manifest: Manifest) -> dict[str, Any]:
     remarks = [
         f"The list of geounits {source}",
         person_remark(manifest),
-        relations(manifest.budget),
+        relations(spending),
         "" if protects_none else privacy.neighborhood.in_words,
         "" if privacy.nearest is None else explained(privacy.nearest),
     ]

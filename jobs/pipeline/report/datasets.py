@@ -17,7 +17,7 @@ from jobs.pipeline.documents.codebook import Codebook, CodedColumn, CodedDataset
 from jobs.pipeline.documents.manifest import Manifest, Output, ReleasedFile, ReleaseManifest
 from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
-from jobs.pipeline.report.budget import relations, stated_loss
+from jobs.pipeline.report.budget import Spending, relations, stated_loss
 from jobs.pipeline.report.page import Block, Prose, Section, render
 from jobs.pipeline.report.table import Table, codes, numbers
 from jobs.pipeline.storage.columns import TEXT
@@ -486,7 +486,7 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(census_files(manifest))},
         "from_data": manifest.geounits_source == FROM_DATA,
         "measured": _drawn(manifest),
-        "relations": relations(manifest.budget),
+        "relations": relations(Spending.of(manifest)),
         "estimated": any(one.path.startswith("estimates/tables") for one in manifest.outputs),
         "year": datetime.fromisoformat(manifest.created).year,
         "day": text.moment(manifest.created).partition(" ")[0],
