@@ -20,7 +20,7 @@ from jobs.pipeline.report.budget import (
     products_sections,
     query_figure,
 )
-from jobs.pipeline.report.groups import changes_section, groups_section
+from jobs.pipeline.report.groups import groups_section
 from jobs.pipeline.report.page import Banner, Block, Page, Prose, Row, Section, Tile, write_report
 from jobs.pipeline.report.run import run_section, solving_section
 from jobs.pipeline.report.table import (
@@ -57,7 +57,6 @@ def write_internal_report(
     out: Place,
     *,
     of: Sequence[Manifest] = (),
-    of_release: Evaluation | None = None,
 ) -> None:
     """Write the internal report as one self-contained HTML file, readable by its owner only.
 
@@ -67,7 +66,6 @@ def write_internal_report(
       summary: Costs of the run.
       out: The file; replaced at once.
       of: Manifests of all products of the release.
-      of_release: Evaluation of the release, if this page is about a named solution.
 
     Raises:
       OutputError: The file cannot be written.
@@ -87,7 +85,6 @@ def write_internal_report(
             *products_sections(manifest, of),
             error_section(comparison),
             groups_section(evaluation, manifest.records),
-            *([changes_section(of_release, evaluation)] if of_release else []),
             *households_section(evaluation.households),
             size_section(comparison),
             bias_section(comparison),

@@ -1052,15 +1052,6 @@ ENTRIES: dict[Key, Entry] = {
     ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/pipeline/config/runnable.py", "ask fewer groups or fewer tables"): fewer_groups,
-    ("jobs/pipeline/config/files.py",
-     "write `format: 3`; put schema, data, invariants, solve, evaluate, of privacy rho, epsilon, "
-     "epsilon_from, allocation, on_demand_queries and product, and of output microdata, tables, "
-     "table_formats and h1 under "
-     "`products: {persons: ...}`; the section units before it, under `products: {units: ...}` with "
-     "its `privacy: {product: units}`; and `exact: {product: units, query: QUERY}` for "
-     "`units: QUERY` of facilities; the folder of the run stays valid (docs/configuration.md)"):
-        TriedIn("tests/unit/jobs/pipeline/config/test_formats.py::"
-                "test_format_1_is_refused_and_what_the_message_says_is_read"),
     ("jobs/pipeline/config/upgrade.py", "use the keys of one format; docs/configuration.md lists both names"): TriedIn(
         f"{_UPGRADE}::test_a_mistake_in_an_older_file_is_named_by_its_own_key"),
     ("jobs/pipeline/config/runnable.py", 'pip install "topdown-das[{}]"'): INSTALLS,
