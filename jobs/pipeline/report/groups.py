@@ -87,10 +87,7 @@ def groups_section(evaluation: Evaluation, records: str) -> Section:
       evaluation: Evaluation of the release.
       records: Name of the records, such as persons or units.
     """
-    caption = (
-        "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
-        f"percent of the {records} of the group. {_READING}"
-    )
+    caption = text.prose("groups.caption", records=records, reading=_READING)
     blocks = group_blocks(groups_of(evaluation), evaluation.levels, caption, "true")
     if evaluation.parity:
         blocks.append(_parity_table(evaluation))
@@ -117,21 +114,11 @@ def expected_section(manifest: Manifest) -> Section:
         listed.append(
             Groups(groups.groups, groups.labels, sizes, groups.floor, levels, relative, everybody)
         )
-    caption = (
-        "Expected sum of the absolute errors of the group's estimates over all geounits of a "
-        f"geolevel, in percent of the released {manifest.records} of the group. {_READING}"
-    )
-    lead = (
-        "The same noise is a larger relative error for small groups. Computed from standard errors "
-        "of the unbiased estimates and released sizes of groups; nothing here was compared with "
-        "confidential data. Most released counts are closer to the truth, because counts cannot be "
-        "negative. But small counts are biased, which standard errors do not show. 200 % is the "
-        "largest possible error: it says nothing about the group."
-    )
+    caption = text.prose("expected.caption", records=manifest.records, reading=_READING)
     blocks = group_blocks(listed, manifest.levels, caption, "released")
     if listed:
         blocks.append(_expected_table(manifest))
-    return Section("groups", "For whom errors are larger", lead, blocks)
+    return Section("groups", "For whom errors are larger", text.prose("expected.lead"), blocks)
 
 
 _READING = (
@@ -196,10 +183,7 @@ def _compared(evaluation: Evaluation) -> dict[str, list[ParityResult]]:
 
 
 def _lead(evaluation: Evaluation, records: str) -> str:
-    lead = (
-        "The same noise is a larger relative error for small groups, and counts that cannot be "
-        "negative are biased. Each group's number is compared with the truth in every geounit."
-    )
+    lead = text.prose("groups.lead")
     worst = [
         (group.to_everybody, group, results[-1])
         for results in _compared(evaluation).values()
@@ -220,10 +204,7 @@ def _lead(evaluation: Evaluation, records: str) -> str:
 def _grid(index: int, one: Groups, kind: str) -> Table:
     """Tabulate relative errors of the groups of a query by geolevel."""
     shades = shaded(one.by_group, text.fine_percent, logarithmic=True)
-    note = (
-        "Sum of |error| of the total over all geounits, as a share of the group; no value for "
-        f"groups of fewer than {one.floor}."
-    )
+    note = text.prose("groups.note", floor=one.floor)
     columns = one.columns(kind.capitalize(), shades)
     return Table.of(f"groups-{index}", f"Errors by {words(one.name)}", columns, note)
 
@@ -303,8 +284,5 @@ def _group_table(evaluation: Evaluation, records: str) -> Table:
     ]
     note = "Answers of geounits where nobody is of the group count, too."
     if len(rows) > _MOST_ROWS:
-        note += (
-            f" The {_MOST_ROWS} largest relative errors of {text.integer(len(rows))} rows; all are "
-            "in evaluation.json."
-        )
+        note += text.prose("groups.more", most_rows=_MOST_ROWS, rows=text.integer(len(rows)))
     return Table.of("group-table", "Every statistic by group", columns, note)

@@ -115,10 +115,6 @@ _MOVED_BY = {
 
 def solving_section(solved: Sequence[SolvedLevel]) -> Section:
     """Return the section on solving by geolevel, and on moves of the failsafe."""
-    lead = (
-        "Each parent and its children form one problem: find the nonnegative integers closest to "
-        "all noisy answers that add up. manifest.json has a certificate of every solution."
-    )
     moved = (sum(move.records for move in level.moved) for level in solved)
     columns = [
         labels("Geolevel", (level.geolevel for level in solved), "of the children"),
@@ -138,7 +134,7 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
     expected = [(v.geolevel, v.expected_totals) for v in solved if v.expected_totals is not None]
     if expected:
         tables.append(_expected_table(expected))
-    return Section("solving", "Solving", lead, tables)
+    return Section("solving", "Solving", text.prose("solving.lead"), tables)
 
 
 def _expected_table(requested: Sequence[tuple[str, ExpectedTotals]]) -> Table:
@@ -161,8 +157,5 @@ def _expected_table(requested: Sequence[tuple[str, ExpectedTotals]]) -> Table:
         numbers("Squared error", squared, text.decimal, "estimated"),
         numbers("Of the difference", changes, text.decimal, "standard error"),
     ]
-    note = (
-        "Counts are shrunk toward the mean household of their parent, so geounits with many "
-        "persons a unit lose; estimates are not. Errors are estimated from noisy answers alone."
-    )
+    note = text.prose("expected_totals.note")
     return Table.of("expected-totals", "Totals expected by housing units", columns, note)
