@@ -177,13 +177,13 @@ class RunOptions(SessionOptions):
     """Options of all commands that read confidential data.
 
     Attributes:
-      log: Append events to this file or address, one JSON object per line.
+      log: Append events to this file, one JSON object per line.
       confidential: Folder of confidential files; replaces output.confidential.
       out: Run folder; replaces output.directory.
       solution: Name of a further solution, in OUT/solutions.
     """
 
-    log: Place | None = field(default=None, metadata={"option": "--log-json"})
+    log: Path | None = field(default=None, metadata={"option": "--log-json"})
     confidential: Place | None = None
     out: Place | None = None
     solution: str | None = None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -27,7 +28,6 @@ from jobs.pipeline.tasks.resources import Meter, PeakMemory
 from jobs.pipeline.tasks.step import Step, watching
 
 _SOLVED = ("nodes", "copied", "trivial", "newton_steps", "seconds", "max_residual", "worst_nodes")
-_LAST = {"run_finished", "run_failed"}
 
 
 class Line:
@@ -98,20 +98,19 @@ class Reporter:
     Args:
       quiet: Whether standard error gets no lines.
       log: File of events, readable by its owner only if the file system has permissions.
-      every_seconds: Seconds between reports of a line that is not live, and between writes of a
-        log in a store.
+      every_seconds: Seconds between reports of a line that is not live.
 
     Raises:
-      OutputError: The log is a file of another kind, or its store does not answer.
+      OutputError: The log is a file of another kind.
     """
 
     def __init__(
-        self, *, quiet: bool = False, log: Place | None = None, every_seconds: float = 10.0
+        self, *, quiet: bool = False, log: Path | None = None, every_seconds: float = 10.0
     ) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
         self.log = log
         self.every_seconds = every_seconds
-        self._events = None if log is None else EventLog(log, self.warn, every_seconds)
+        self._events = None if log is None else EventLog(log, self.warn)
 
     @contextmanager
     def line(
@@ -164,7 +163,7 @@ class Reporter:
         """
         if self._events is not None:
             document = {"time": datetime.now(UTC).isoformat(), "event": event, **facts}
-            self._events.add(json.dumps(document), last=event in _LAST)
+            self._events.add(json.dumps(document))
 
     def warn(self, text: str) -> None:
         """Print a warning, even if progress is off."""

@@ -15,4 +15,4 @@ def test_every_sentence_has_its_place() -> None:
 
 
 def test_values_are_filled_in() -> None:
-    assert "add up to exactly ρ." in prose("budget.lead", unit="ρ")
+    assert "add up to exactly 1/4." in prose("budget.lead", unit="1/4")
