@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from jobs.pipeline.documents.manifest import Manifest, SolvedLevel
 from jobs.pipeline.documents.statistics import ExpectedTotals
-from jobs.pipeline.documents.summary import Straggler, Summary
+from jobs.pipeline.documents.summary import Summary
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Row, Section
 from jobs.pipeline.report.table import (
@@ -15,7 +15,6 @@ from jobs.pipeline.report.table import (
     Show,
     Table,
     bars,
-    codes,
     labels,
     names,
     number,
@@ -42,8 +41,6 @@ def run_section(manifest: Manifest, summary: Summary | None = None) -> Section:
     lead = "Core time is the sum over all cores, those of workers included; in all "
     lead += f"{text.decimal(summary.total.core_hours)} core hours."
     blocks: list[Block] = [Row([stages_table(summary), machine])]
-    if summary.stragglers:
-        blocks.append(_stragglers_table(summary.stragglers))
     return Section("run", "Run", lead, blocks)
 
 
@@ -91,18 +88,6 @@ def _unless_zero(title: str, values: Iterable[float | None], show: Show, hint: s
     """Make a column of numbers of stages; the cell is empty if the value is 0 or None."""
     cells = [number(value, show) if value else Cell("") for value in values]
     return Column(title, hint=hint, cells=cells)
-
-
-def _stragglers_table(stragglers: Sequence[Straggler]) -> Table:
-    columns = [
-        labels("Step", (one.step for one in stragglers)),
-        codes("From", (one.low for one in stragglers)),
-        codes("To", (one.high for one in stragglers)),
-        numbers("Geounits", (one.cost for one in stragglers)),
-        numbers("Time", (one.seconds for one in stragglers), text.duration),
-        numbers("Predicted", (one.expected_seconds for one in stragglers), text.duration),
-    ]
-    return Table.of("stragglers", "Tasks that took much longer than predicted", columns)
 
 
 _WAYS = {"plain": "plain", "totals": "totals expected", "composition": "cells expected"}

@@ -32,7 +32,6 @@ from jobs.pipeline.tasks.java import (
     driver_options,
     find_java_home,
     private_folder,
-    quiet_submitted_java,
 )
 
 if TYPE_CHECKING:
@@ -93,8 +92,6 @@ def spark_session(
             refuse_open(session_properties(active))
         yield active
         return
-    if submitted:
-        quiet_submitted_java()
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
