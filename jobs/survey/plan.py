@@ -303,6 +303,16 @@ def load_survey(
     return SurveyPlan(config, path, digest, budget, domain, *planned)
 
 
+def meaning_of_survey(path: Path) -> tuple[SurveyConfig, str]:
+    """Read the run file of a survey; return its settings and the digest of its measurements.
+
+    Raises:
+      ConfigError, InputError, BudgetError, SchemaError: As `load_survey`.
+    """
+    plan = load_survey(path)
+    return plan.config, plan.digest
+
+
 def _microdata_domain(synthesis: SynthesisConfig, domain: Domain) -> Domain:
     return domain.only(domain.positions(synthesis.attributes or domain.names))
 

@@ -216,6 +216,16 @@ def _with(config: ModelT, section: str, **changes: object) -> ModelT:
     return config.model_copy(update={section: part.model_copy(update=changes)})
 
 
+def meaning_of(path: Path) -> tuple[RunConfig, str]:
+    """Read a run file; return its content, paths as written, and the digest of what it measures.
+
+    Raises:
+      ConfigError, SchemaError: It, its schemas or its allocations cannot be used.
+    """
+    written, config = _read(path)
+    return written, run_digest(written, read_named(config))
+
+
 def run_digest(written: RunConfig, named: NamedFiles) -> str:
     """Compute the SHA-256 of what a run measures.
 

@@ -22,6 +22,8 @@ FORMAT = 3
 UNITS_OF_FORMAT_1, PERSONS_OF_FORMAT_1 = "units", "persons"
 """The two products that run files of format 1 could have; digests still cover them as it did."""
 
+_REMEDY = "`das validate --upgrade FILE` rewrites a file of the older keys as format 3"
+
 
 class Kind(StrEnum):
     """A kind of file whose keys were renamed."""
@@ -126,6 +128,11 @@ def _below(renamed: RenamedKeys, name: str) -> RenamedKeys:
     return {path[1:]: change for path, change in renamed.items() if path and path[0] in (ANY, name)}
 
 
+def renamed_key(kind: Kind, keys: Sequence[str]) -> Renamed | None:
+    """Return the name in format 3 of a key of the older format; None if it is unchanged."""
+    return reduce(_below, keys, _former_keys(kind)).get(())
+
+
 def current(kind: Kind, where: str, document: dict[Any, Any]) -> dict[Any, Any]:
     """Return a document of the older format in the keys of format 3; others stay unchanged.
 
@@ -203,8 +210,7 @@ def as_stated(kind: Kind, keys: Sequence[str]) -> list[str]:
 
 def advice(kind: Kind, keys: Sequence[str]) -> str:
     """Return the new name of a key that format 3 does not know; empty if it never existed."""
-    older = [*as_stated(kind, keys[:-1]), *keys[-1:]]
-    change = reduce(_below, older, _former_keys(kind)).get(())
+    change = renamed_key(kind, [*as_stated(kind, keys[:-1]), *keys[-1:]])
     return f"; did you mean `{change.to}`, as format {FORMAT} calls it?" if change else ""
 
 
@@ -247,7 +253,7 @@ def _refuse_mixed(
                 at,
                 f"is a key of format {FORMAT}, and this file states format {stated}",
                 want=f"`{old}`",
-                remedy="use the keys of one format; docs/configuration.md lists both names",
+                remedy=_REMEDY,
             )
         if old is not None and old in value:
             raise ConfigError(at, f"is the same key as `{old}` in this map", want="one of them")

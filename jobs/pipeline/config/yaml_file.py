@@ -54,14 +54,19 @@ def read_map(path: Place) -> dict[Any, Any]:
         value, or occurs twice in a map; or people and YAML read a value differently: 010, 1:30,
         0b11, 1_000, a date, a tag, more than 100 digits.
     """
-    node = _read_node(path)
+    node = read_nodes(path)[1]
     document = None if node is None else _Reader(path).value(node, 1)
     if not isinstance(document, dict):
         raise ConfigError(str(path), "must be a map of keys", got=type(document).__name__)
     return document
 
 
-def _read_node(path: Place) -> yaml.Node | None:
+def read_nodes(path: Place) -> tuple[str, yaml.Node | None]:
+    """Read a YAML file: its text, and its nodes with their positions in the text.
+
+    Raises:
+      ConfigError: The file cannot be read, or is not valid YAML.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST_FILE + 1)
@@ -80,8 +85,7 @@ def _read_node(path: Place) -> yaml.Node | None:
     try:
         loader = _Loader(text)
         try:
-            node: yaml.Node | None = loader.get_single_node()
-            return node
+            return text, loader.get_single_node()
         finally:
             loader.dispose()
     except yaml.YAMLError as error:

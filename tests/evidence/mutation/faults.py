@@ -153,6 +153,7 @@ PRODUCTS_ORACLE = "tests/unit/das/workload/residual/test_products.py::"
 SURVEY_MARGINALS = "tests/pipeline/local/test_survey_marginals.py::"
 
 UPGRADE = "jobs/pipeline/config/upgrade.py"
+REWRITE = "jobs/pipeline/config/rewrite.py"
 UPGRADE_UNIT = "tests/unit/jobs/pipeline/config/test_upgrade.py::"
 
 FAULTS = (
@@ -1726,6 +1727,27 @@ FAULTS = (
         'return f"; did you mean `{change.to}`, as format {FORMAT} calls it?" if change else ""',
         'return ""',
         (UPGRADE_UNIT + "test_an_old_key_in_format_3_is_refused_and_the_new_one_named",),
+    ),
+    Fault(
+        "a text that an alias repeats is replaced as its first place wants it",
+        REWRITE,
+        "if other != new:",
+        "if False:",
+        (UPGRADE_UNIT + "test_a_text_that_two_places_share_is_written_out",),
+    ),
+    Fault(
+        "a file is replaced by one that means something else",
+        REWRITE,
+        "if meaning(draft) != before:",
+        "if False:",
+        (UPGRADE_UNIT + "test_a_file_that_would_mean_something_else_is_left_as_it_is",),
+    ),
+    Fault(
+        "keys within comments are replaced too",
+        REWRITE,
+        "pieces += [text[end : change.start], change.new]",
+        "pieces += [text[end : change.start].replace(change.old, change.new), change.new]",
+        (UPGRADE_UNIT + "test_only_renamed_words_change[census]",),
     ),
     # --- marginals of surveys ---
     Fault(

@@ -1,4 +1,4 @@
-"""Files of the format before 3: read with the same digests."""
+"""Files of the format before 3: read with the same digests, and rewritten word by word."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from das.errors import ConfigError
+from jobs.cli.main import app
 from jobs.pipeline.config.between import joined_settings
-from jobs.pipeline.config.files import absolute, is_survey, read_model, read_run_file
-from jobs.pipeline.config.load import run_digest
+from jobs.pipeline.config.files import absolute, read_model, read_run_file
+from jobs.pipeline.config.load import meaning_of
 from jobs.pipeline.config.models.allocation import AllocationFile
-from jobs.pipeline.config.resolve import read_named, solve_digest
+from jobs.pipeline.config.resolve import solve_digest
+from jobs.pipeline.config.rewrite import Kind, kind_of, upgrade_file
 from jobs.pipeline.folder.solutions import settings_digest, settings_of
 from jobs.survey.models import SurveyConfig
-from jobs.survey.plan import load_survey
+from jobs.survey.plan import load_survey, meaning_of_survey
 from tests.checkout import ROOT
 
 OLD, NEW = ROOT / "tests/data/format_2", ROOT / "tests/data/format_3"
@@ -32,14 +35,14 @@ SHIPPED = sorted(path.name for path in (ROOT / "conf/run").glob("*.yaml"))
 
 def digests(path: Path) -> dict[str, Any]:
     """Every digest that hangs on a run file."""
-    if is_survey(path):
+    if kind_of(path) is Kind.SURVEY:
         plan = load_survey(path)
         settings = {part: sha256(json.dumps(plan.settings(part))) for part in plan.costs}
         return {"digest": plan.digest, "settings": settings}
-    config = read_run_file(path)
+    config, digest = meaning_of(path)
     run = absolute(config, path.parent)
     found = {
-        "digest": run_digest(config, read_named(run)),
+        "digest": digest,
         "settings": settings_digest(settings_of(run)),
         "solve": {name: solve_digest(one.solve) for name, one in run.products.items()},
     }
@@ -65,7 +68,7 @@ def test_digests_of_a_run_stay(folder: Path, name: str) -> None:
 def test_digests_of_every_shipped_run_stay(tmp_path: Path, name: str) -> None:
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     path = tmp_path / "conf/run" / name
-    if is_survey(path):
+    if kind_of(path) is Kind.SURVEY:
         survey = read_model(path, SurveyConfig)
         for one in survey.statistics:
             if one.weights is not None:
@@ -81,6 +84,115 @@ def test_digests_of_every_shipped_run_stay(tmp_path: Path, name: str) -> None:
 def test_every_section_that_is_hashed_is_compared() -> None:
     assert {*DIGESTS} == {*SHIPPED, *(f"{name}.yaml" for name in RUNS)}
     assert any("joined" in one for one in DIGESTS.values())
+
+
+def upgrade(path: Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["validate", "--upgrade", str(path)])
+    said = result.output if result.exception is None else str(result.exception)
+    return result.exit_code, " ".join(said.split())
+
+
+@pytest.mark.parametrize("name", [*RUNS, "allocation"])
+def test_only_renamed_words_change(tmp_path: Path, name: str) -> None:
+    shutil.copytree(OLD, tmp_path / "x")
+    path = tmp_path / "x" / f"{name}.yaml"
+    path.chmod(0o640)
+    before, expected = path.read_bytes(), (NEW / f"{name}.yaml").read_bytes()
+    code, said = upgrade(path)
+    assert code == 0, said
+    assert path.read_bytes() == expected != before
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert "the digest is the same" in said
+    changed = [
+        number
+        for number, lines in enumerate(
+            zip(before.decode().split("\n"), expected.decode().split("\n"), strict=True), 1
+        )
+        if lines[0] != lines[1]
+    ]
+    assert all(f"line {number}: " in said for number in changed)
+    code, said = upgrade(path)
+    assert (code, path.read_bytes()) == (0, expected)
+    assert "has the keys of format 3 already; left as it is" in said
+    assert {one.name for one in path.parent.iterdir()} == {one.name for one in OLD.iterdir()}
+
+
+def test_the_ends_of_lines_and_a_mark_at_the_start_stay(tmp_path: Path) -> None:
+    def odd(text: str) -> bytes:
+        return ("\ufeff" + text.replace("# ", "# é𝄞 ").replace("\n", "\r\n")).encode()
+
+    path = tmp_path / "run.yaml"
+    path.write_bytes(odd((OLD / "tables.yaml").read_text()))
+    assert upgrade(path)[0] == 0
+    assert path.read_bytes() == odd((NEW / "tables.yaml").read_text())
+
+
+def test_a_link_stays_and_its_file_is_rewritten(tmp_path: Path) -> None:
+    shutil.copytree(OLD, tmp_path / "x")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "x" / "means.yaml")
+    assert upgrade(tmp_path / "link.yaml")[0] == 0
+    assert (tmp_path / "link.yaml").is_symlink()
+    assert (tmp_path / "x/means.yaml").read_bytes() == (NEW / "means.yaml").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("      targets: own", "      targets: &n own\n      method: *n", "solve.method: Input"),
+        ("format: 2 ", "format: 4 ", "format: Input should be 3; got 4"),
+        ('{"grant": ', '{"gr\\x61nt": ', "line 14: cannot be replaced by `budget_id`"),
+        ("name: every renamed key", "name: &n full", "line 3: is used by an alias"),
+        ('{"grant": ', '{"budget_id": ', "privacy.budget_id: is a key of format 3"),
+        ('{"grant": ', '{"grants": ', "privacy.grants: is not a known key"),
+        ("schema: schema.yaml", "schema: absent.yaml", "absent.yaml: cannot be read"),
+    ],
+)
+def test_what_cannot_be_rewritten_is_left_as_it_is(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    shutil.copytree(OLD, tmp_path / "x")
+    path = tmp_path / "x/census.yaml"
+    text = path.read_text().replace(old, new, 1)
+    if new.endswith("&n full"):
+        text = text.replace("'targets': \"full\"", "targets: *n")
+    path.write_text(text)
+    code, printed = upgrade(path)
+    assert code != 0
+    assert said in printed
+    assert path.read_text() == text
+    assert {one.name for one in path.parent.iterdir()} == {one.name for one in OLD.iterdir()}
+
+
+def test_a_text_that_two_places_share_is_written_out(tmp_path: Path) -> None:
+    shutil.copytree(OLD, tmp_path / "x")
+    path = tmp_path / "x/means.yaml"
+    text = path.read_text()
+    shared = text.replace("name: every renamed key", "name: spread", 1)
+    path.write_text(shared.replace("- mean: income", "- mean: income\n    name: &n spread"))
+    path.write_text(path.read_text().replace("    spread: 1500", "    *n : 1500"))
+    code, said = upgrade(path)
+    assert code != 0
+    assert "is used by an alias, and format 3 has different names for its places" in said
+    path.write_text(shared.replace("- mean: income", "- mean: income\n    name: spread"))
+    assert upgrade(path)[0] == 0
+    assert "    name: spread\n" in path.read_text()
+
+
+def test_a_file_that_would_mean_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    shutil.copytree(OLD, tmp_path / "x")
+    path = tmp_path / "x/means.yaml"
+    meanings = iter(range(2))
+    with pytest.raises(ConfigError, match="would mean something else in format 3"):
+        upgrade_file(path, Kind.SURVEY, lambda _: next(meanings))
+    assert path.read_bytes() == (OLD / "means.yaml").read_bytes()
+    assert {one.name for one in path.parent.iterdir()} == {one.name for one in OLD.iterdir()}
+    assert upgrade_file(path, Kind.SURVEY, meaning_of_survey)
+
+
+def test_other_files_are_not_rewritten() -> None:
+    code, said = upgrade(OLD / "schema.yaml")
+    assert code != 0
+    assert "is not a file that format 3 changes" in said
 
 
 OLD_KEYS = {  # in a file of format 3: the key as it was called, and as it is called
