@@ -25,6 +25,7 @@ Values = Sequence[float | None]
 
 _LEFT, _WIDE, _HIGH = 0.5, 2.62, 1.66  # inches: numbers beside a panel; its width and height
 _RIGHT = 0.12  # inches right of a panel, for numbers that end at the edge
+_ABOVE = 0.34  # room for the title of a panel, in inches
 _ROWS_WIDE = 3.5  # inches of a panel of rows with names
 _SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2)))}
 
@@ -326,7 +327,6 @@ class Panels:
       height: Height of a panel, in inches.
       left: Room for names of rows, or numbers, in inches.
       below: Room for names of positions.
-      above: Room for the title.
       axes: Axes of each panel, on separate figures.
     """
 
@@ -334,7 +334,6 @@ class Panels:
     height: float
     left: float
     below: float
-    above: float = 0.34
     axes: list[Axes] = field(default_factory=list)
 
     def add(self, title: str, pad: float | None = None) -> Axes:
@@ -346,7 +345,7 @@ class Panels:
             left=self.left / self.width,
             right=1 - _RIGHT / self.width,
             bottom=self.below / self.height,
-            top=1 - self.above / self.height,
+            top=1 - _ABOVE / self.height,
         )
         axes.set_title(title, loc="left", fontweight="bold", pad=pad)
         self.axes.append(axes)
