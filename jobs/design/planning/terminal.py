@@ -1,4 +1,4 @@
-"""Print summaries of plans and accounts on a terminal, as JSON or as tables."""
+"""Print plans, comparisons of planners and accounts on a terminal, as JSON or as tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jobs.pipeline.printable import counted, printable, result_console
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import account_table
 from jobs.pipeline.report.console import terminal_table
-from jobs.pipeline.report.table import Table, names
+from jobs.pipeline.report.table import Table, gridded, labels, names, numbers, shaded
 from jobs.pipeline.storage.account import (
     BudgetLimit,
     FailedCheck,
@@ -35,12 +35,20 @@ from jobs.pipeline.storage.account import (
 )
 from jobs.pipeline.storage.place import Place
 
-if TYPE_CHECKING:  # which opens data; the tables of plans need no Arrow
+if TYPE_CHECKING:  # the tables of plans need no Arrow
+    from jobs.design.planning.planners import PlannerComparison
     from jobs.pipeline.confidential.whole_input import Checked
 
 _MOST_FORMULAS = 5  # shown
 _MOST_CODES = 10  # shown of a column
 _MOST_PAIRS = 6  # shown
+_NAMES = {
+    "run": "this run",
+    "residual_planner": "ResidualPlanner",
+    "residual_planner_plus": "ResidualPlanner+",
+    "orp": "oblique planner",
+    "hdmm": "HDMM",
+}
 
 
 def print_summaries(
@@ -147,6 +155,43 @@ def _notes(summary: PlanSummary) -> list[str]:
     lines += [f"does not exist yet: {line}" for line in summary.absent or ()]
     lines += [f"cannot be read here, so not checked: {line}" for line in summary.closed or ()]
     return lines
+
+
+def print_planners(summary: PlannerComparison, *, as_json: bool) -> None:
+    """Print the comparison as JSON, or as a table with the planners left out."""
+    if as_json:
+        typer.echo(json.dumps(json_of(summary), indent=1))
+        return
+    console = result_console()
+    console.print(
+        Text(printable(summary.name), "bold"),
+        printable(f" {summary.geolevel}, rho {summary.rho}: {summary.workload}"),
+    )
+    console.print(terminal_table(method_table(summary)))
+    for skipped in summary.skipped:
+        console.print(printable(f"left out: {skipped.method}: {skipped.reason}"))
+
+
+def method_table(summary: PlannerComparison) -> Table:
+    """Return quantiles of the standard errors, one row per method."""
+    methods = summary.methods
+    errors = [[*vars(method.answers).values(), method.rmse] for method in methods]
+    cells = shaded(errors, text.decimal, logarithmic=True)
+    titles = ("Least", "Tenth", "Median", "Ninetieth", "Largest", "RMSE")
+    columns = [
+        labels("Method", [_NAMES[method.method] for method in methods]),
+        labels("Minimizes", [method.objective for method in methods]),
+        *gridded(titles, cells),
+        numbers("Ratio", [method.ratio for method in methods], text.decimal, "largest : least"),
+    ]
+    return Table.of(
+        "methods",
+        f"Standard errors of all answers of all tables, in {summary.records}",
+        columns,
+        "Quantiles over answers: one in ten has at most the tenth. RMSE: root mean square. Sums "
+        "add up variances: mean variances of tables (equal weight per table), the same times the "
+        "root of the number of answers, or variances of all answers. Power mean: over tables.",
+    )
 
 
 def print_mistakes(checked: Checked, leaf: str) -> None:
