@@ -145,6 +145,27 @@ class ExportRequest:
 
 
 @dataclass(frozen=True)
+class CompareRequest:
+    """Options of `das compare`.
+
+    Attributes:
+      ours: Release, run, or published files.
+      theirs: Release, run, or published files.
+      layout: Layout of the variables: pl94, or the path of a YAML file like those in conf/export.
+      tables: Table of the layout, such as P001; repeat for more. Default: all that both have.
+      geolevels: Geolevel, such as tract; repeat for more. Default: all that both have.
+      page: Also write a page with measures and pictures to this HTML file.
+    """
+
+    ours: Place
+    theirs: Place
+    layout: str = field(default="pl94", metadata={"option": "--as"})
+    tables: tuple[str, ...] = field(default=(), metadata={"option": "--table"})
+    geolevels: tuple[str, ...] = field(default=(), metadata={"option": "--geolevel"})
+    page: Path | None = None
+
+
+@dataclass(frozen=True)
 class NmfImport:
     """Options of `das nmf import`.
 

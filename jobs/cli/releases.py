@@ -14,6 +14,7 @@ from das.errors import ConfigError, OutputError
 from jobs.analysis.boundaries import Boundaries
 from jobs.analysis.requests import (
     AreasRequest,
+    CompareRequest,
     EstimateRequest,
     ExploreRequest,
     ExportRequest,
@@ -25,7 +26,7 @@ from jobs.analysis.requests import (
     product_named,
 )
 from jobs.analysis.results import ResultFile
-from jobs.cli.finished import Finished, is_survey_file
+from jobs.cli.finished import Finished, is_finished, is_survey_file
 from jobs.cli.options import (
     ConfigArgument,
     FolderArgument,
@@ -308,6 +309,42 @@ def export(release: Finished, request: ExportRequest, quiet: QuietOption = False
 
     for path in export_release(release.load(), request, Reporter(quiet=quiet)):
         _name_published(path)
+
+
+@with_options
+def compare(
+    request: CompareRequest,
+    file: ResultFile,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare a release with published counts, or any two of them.
+
+    Releases, redistricting files, privacy-protected microdata and tables with a column GEOID are
+    joined by geocode. Neither is taken for the truth.
+    """
+    from jobs.analysis.compare import compare as work
+    from jobs.analysis.compare.page import write_comparison
+    from jobs.analysis.compare.sides import open_sides
+    from jobs.analysis.layouts import read_layout
+    from jobs.pipeline.report.page import START
+    from jobs.pipeline.storage.files import refuse_foreign
+    from jobs.pipeline.tasks.progress import Reporter
+
+    file.check("das compare", work.CSV_START)
+    if request.page is not None:
+        refuse_foreign(request.page, START, "a page, which is replaced")
+    layout, paths = read_layout(request.layout), (request.ours, request.theirs)
+    runs = [Finished(path).load() if is_finished(path) else None for path in paths]
+    ours, theirs = open_sides(paths, runs, layout)
+    compared = work.compare_sides(ours, theirs, layout, request, Reporter(quiet=quiet))
+    if file.output is not None:
+        file.write(work.joined_rows(compared, layout))
+        _name_published(file.output)
+    if request.page is not None:
+        write_comparison(compared, layout.source, request, request.page)
+        _name_published(request.page)
+    work.print_summary(compared, as_json=as_json)
 
 
 @with_options
