@@ -95,6 +95,7 @@ class AreasRequest:
       geolevel: All geounits of this geolevel, such as county.
       confidence: Confidence level of the intervals.
       ideal: Persons of the ideal area. Default: an equal share of all.
+      share: Also print the share of each count in this query of one answer, such as total.
     """
 
     assign: Place | None = None
@@ -104,6 +105,7 @@ class AreasRequest:
     geolevel: str | None = None
     confidence: float = 0.9
     ideal: float | None = None
+    share: str | None = None
 
 
 @dataclass(frozen=True)

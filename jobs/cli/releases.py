@@ -245,8 +245,9 @@ def areas(
     named = work.name_areas(resolved, request)
     for note in named.notes:
         typer.echo(printable(f"{request.assign}: {note}"), err=True)
-    most_rows = work.MOST_PRINTED if is_printed else work.MOST_ROWS
-    settings = (request.confidence, request.ideal, most_rows)
+    if is_printed:
+        work.refuse_long_print(resolved, named, request.table)
+    settings = (request.confidence, request.ideal, request.share)
     tabulated = work.tabulate_areas(resolved, named, request.table, *settings)
     if boundaries.geojson is not None:
         for note in boundaries.write(tabulated.table):

@@ -689,10 +689,7 @@ FAULTS = (
         "jobs/analysis/compare/published.py",
         "if length is None or length.codes is None:",
         "if length is None or length.codes:",
-        (
-            "tests/pipeline/local/test_compare.py"
-            "::test_official_files_have_rows_of_other_geolevels",
-        ),
+        ("tests/pipeline/local/test_compare.py::test_official_files_have_rows_of_other_geolevels",),
     ),
     Fault(
         "an export has the ends of intervals in the wrong order",
