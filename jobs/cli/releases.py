@@ -52,16 +52,23 @@ def verify(
         Path | None,
         typer.Option(help="Also write a certificate to this HTML file.", parser=read_local),
     ] = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option(help="Also write a draft for the registry of deployments.", parser=read_local),
+    ] = None,
     product: ProductOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Check a release from its files alone.
 
     Checks digests, sums over the tree and invariants. The certificate is one page to sign:
-    guarantee, budget, exact values, digests.
+    guarantee, budget, exact values, digests. The draft is YAML for the Differential Privacy
+    Deployments Registry.
     """
     from jobs.pipeline.documents.intervals import digest_of
+    from jobs.pipeline.documents.manifest import read_manifest
     from jobs.pipeline.release.verify import verify_run
+    from jobs.pipeline.report import registry as registry_draft
     from jobs.pipeline.report.certificate import Verified
     from jobs.pipeline.report.page import START
     from jobs.pipeline.storage.files import refuse_foreign
@@ -71,11 +78,13 @@ def verify(
         refuse_options("goes with --certificate", product=product)
     else:
         refuse_foreign(certificate, START, "a page, which is replaced")
+    if registry is not None:
+        refuse_foreign(registry, registry_draft.START, "a draft, which is replaced")
     survey = release.load_survey()
     if survey is not None:
         from jobs.survey.manifest import verify_survey
 
-        refuse_options("is for censuses: a survey is one product", product=product)
+        refuse_options("is for censuses", product=product, registry=registry)
         manifest = survey.made.manifest
         checked: Mapping[str, int | float | str] = verify_survey(survey)
     else:
@@ -87,6 +96,10 @@ def verify(
     if not quiet:
         typer.echo("verified: digests, sums, exact values and budget are right", err=True)
     typer.echo(json.dumps(checked))
+    if registry is not None:
+        about = resolved.config.about
+        registry_draft.write_registry_draft(read_manifest(resolved.last.release), about, registry)
+        _name_published(registry)
     if certificate is None:
         return
     verified = Verified(digest_of(manifest), datetime.now(UTC), checked)
@@ -96,7 +109,6 @@ def verify(
 
         write_survey_certificate(read_survey_manifest(manifest), verified, certificate)
     else:
-        from jobs.pipeline.documents.manifest import read_manifest
         from jobs.pipeline.report.certificate import write_certificate
 
         write_certificate(read_manifest(certified), verified, certificate)
