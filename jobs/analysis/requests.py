@@ -113,7 +113,7 @@ class ExploreRequest:
     """Options of `das explore`.
 
     Attributes:
-      boundaries: Outlines of geounits: GeoJSON, or GeoParquet with WKB.
+      boundaries: Outlines of geounits: GeoJSON.
       join: Property of the boundaries that is the geocode. Default: the one that fits.
       names: Property of the boundaries that is the name of a place.
       tables: Table, such as total; repeat for more. Default: all of the release.

@@ -1202,8 +1202,8 @@ FAULTS = (
     Fault(
         "limits on counts cost nothing",
         CONDITIONING,
-        "return Fraction(1) if has_limits else Fraction(0)",
-        "return Fraction(0)",
+        "GAMMA = Fraction(1)",
+        "GAMMA = Fraction(0)",
         (
             TABLE_PLAN_UNIT
             + "test_no_two_data_sets_are_told_apart_by_more_than_is_charged[shape2-exact2-1]",
@@ -1226,7 +1226,7 @@ FAULTS = (
     Fault(
         "noise that is conditioned may cost all that conditioning may",
         CONDITIONING,
-        "return Pure(target.epsilon / unit.epsilon)",
+        "return Pure(target.epsilon / conditioned(Pure(Fraction(1)), records).epsilon)",
         "return target",
         (CONDITIONAL_ORACLE + "test_a_target_is_met_at_the_distance_of_the_nearest",),
     ),

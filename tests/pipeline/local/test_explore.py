@@ -16,16 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.report.accuracy import read_accuracy
 from tests.builders import toy
-from tests.builders.boundaries import invented, write_boundaries
+from tests.builders.boundaries import write_boundaries
 from tests.builders.in_process import execute
 from tests.builders.places import product_in, release_of
 
@@ -112,24 +110,8 @@ def test_names_and_codes_of_places(das: Das, out: Path, tmp_path: Path) -> None:
     assert dict((n, c) for n, _, c in header(page)["map"]["arrays"])["level"] == len(TRACTS)
 
 
-def parquet(path: Path) -> Path:
-    """The outlines as GeoParquet with WKB."""
-    contents = []
-    for _, ring in invented(TRACTS):
-        corners = np.array([*ring, ring[0]], "<f8")
-        head = b"\x01" + np.array([3, 1, len(corners)], "<u4").tobytes()
-        contents.append(head + corners.tobytes())
-    said = {"primary_column": "shape", "columns": {"shape": {"encoding": "WKB"}}}
-    table = pa.table({"name": ["x"] * len(TRACTS), "tract": TRACTS, "shape": contents})
-    pq.write_table(table.replace_schema_metadata({"geo": json.dumps(said)}), path)
-    return path
-
-
-def test_geoparquet_and_outlines_that_do_not_fit(das: Das, out: Path, tmp_path: Path) -> None:
+def test_outlines_that_do_not_fit(das: Das, out: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    code, printed = das("explore", out, "--boundaries", parquet(tmp_path / "a"), "-o", page)
-    assert code == 0, printed
-    assert header(page)["map"]["width"] > 0
     write_boundaries(tmp_path / "few.json", [*TRACTS[1:], "7777777"])
     code, printed = das("explore", out, "--boundaries", tmp_path / "few.json", "-o", page)
     assert code == 0, printed

@@ -1263,7 +1263,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/polygons.py", "convert it to GeoJSON in longitude and latitude, as with `ogr2ogr "
      "-f GeoJSON`"): NotTried("the programs that convert shapes are not installed for tests"),
     ("jobs/analysis/explore.py", "add a property with geocodes of the release, and name it with --join"):
-        TriedIn(f"{_EXPLORE}::test_geoparquet_and_outlines_that_do_not_fit"),
+        TriedIn(f"{_EXPLORE}::test_outlines_that_do_not_fit"),
     ("jobs/pipeline/confidential/errors.py", "use the run folder in which the release was made"):
         TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
     ("jobs/pipeline/release/intervals.py", "remove it, and run `das replicate` again"):
