@@ -127,6 +127,9 @@ class Layout(Model):
     zip: Text
     """Name of the file for --zip."""
 
+    recoded: dict[Text, Text] = Field(default={})
+    """Geocodes of records in files of others, and the geocodes that they are read as."""
+
     codes: dict[Text, dict[Text, Text]] = Field(default={})
     """Codes by name of a list: text or level to its code."""
 

@@ -303,7 +303,14 @@ class Records:
             levels[:, place] = np.asarray(level)
         sizes = [len(attribute.levels) for attribute in self.schema.attributes]
         cells = mixed_radix(levels, range(len(sizes)), sizes)
-        return pa.table({"geocode": _geocodes(rows, codes), "cell": cells})
+        return pa.table({"geocode": self._recoded(_geocodes(rows, codes)), "cell": cells})
+
+    def _recoded(self, geocodes: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Replace geocodes that the published files state differently from the measurements."""
+        known = self.layout.recoded
+        position = pc.index_in(geocodes, value_set=pa.array([*known], pa.string()))
+        replaced = pc.take(pa.array([*known.values()], pa.string()), position)
+        return pc.coalesce(replaced, geocodes)
 
 
 def find_published(

@@ -140,6 +140,18 @@ def test_official_files_have_rows_of_other_geolevels(das: Das, tmp_path: Path) -
     assert all(row["largest"] == 0 and row["inside"] is None for row in rows.values())
 
 
+def test_blocks_that_the_measurements_do_not_have_are_read_as_others(
+    das: Das, tmp_path: Path
+) -> None:
+    """A person on water, in the published block and in the block of the measurements."""
+    header = "TABBLKST,TABBLKCOU,TABTRACTCE,TABBLKGRPCE,TABBLK,RTYPE,GQTYPE_PL,VOTING_AGE,CENHISP,CENRACE"
+    for name, block in (("theirs", "970800,3,3004"), ("ours", "990100,0,0001")):
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n45,029,{block},3,0,2,1,01\n")
+    rows = compared(das, tmp_path / "ours.csv", tmp_path / "theirs.csv", "--table", "P001")
+    assert {row["only_ours"] for row in rows.values()} == {0}
+    assert rows["15 digits", "P001"]["geounits"] == 1
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 
