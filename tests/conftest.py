@@ -21,6 +21,10 @@ from hypothesis import HealthCheck, Phase, settings
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
+# A run of the toy state waits 275 times for the disk, a third of its time. What a power cut leaves is
+# looked at by tests/unit/jobs/pipeline/storage; processes that tests start do wait for the disk.
+os.fsync = lambda _: None  # type: ignore[assignment]
+
 _EVERY = settings(
     deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], database=None
 )
