@@ -80,7 +80,6 @@ def test_a_killed_driver_is_resumed_and_releases_what_one_process_releases(
     assert done.returncode == 0, done.stderr[-3000:]
     java = [line for line in done.stderr.splitlines() if "JAVA_TOOL_OPTIONS" in line]  # of the test
     assert done.stderr.splitlines() == java  # the program's own lines are merged into the other
-    assert "measure                4 of 4 done" in done.stdout
     assert {path: path.read_bytes() for path in before} == before
     assert counts(out) == expected
     assert tree_is_consistent(out, toy.LEVELS)
