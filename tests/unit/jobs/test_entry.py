@@ -10,7 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from jobs.cli.main import app
 from tests.checkout import ROOT, checkout, project_files
 from tests.pipeline.spark.cluster import build_zip
 
@@ -147,10 +149,8 @@ def test_a_run_from_the_zip_alone_makes_a_whole_release(tmp_path):
         "release/products/persons/report.html",
     ):
         assert (out / report).read_text().startswith("<!DOCTYPE html>")
-    done = run(
-        ["-m", "jobs", "verify", "conf/run/demo.yaml"], out.parents[1], PYTHONPATH=str(archive)
-    )
-    assert done.returncode == 0, done.stderr
+    verified = CliRunner().invoke(app, ["verify", str(out.parents[1] / "conf/run/demo.yaml")])
+    assert verified.exit_code == 0, verified.output
     assert {"das/py.typed", "jobs/py.typed"} <= set(zipfile.ZipFile(archive).namelist())
 
 

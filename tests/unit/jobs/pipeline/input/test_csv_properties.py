@@ -172,7 +172,7 @@ def test_a_dirty_file_gives_the_rows_of_other_parsers_or_is_refused_by_row(
     assert seen["read"] > _N_FILES / 4, seen
     assert seen["read as DuckDB does"] > _N_FILES / 8, seen
     for fault in ("not UTF-8", "null byte", "carriage return", "ragged", "blank"):
-        assert seen[f"refused: {fault}"] > 1, seen
+        assert seen[f"refused: {fault}"], seen
     assert (seen["refused: line break"] > 7) is (quoting == "double"), seen
 
 
