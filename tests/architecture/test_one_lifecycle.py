@@ -115,5 +115,7 @@ def test_both_kinds_of_run_reach_it(called, census, survey):
 
 
 def test_no_other_function_writes_a_document_named_manifest():
-    written = {(c, f) for c, f in all_calls() if f.startswith("write_document(") and "manifest" in f}
+    written = {
+        (c, f) for c, f in all_calls() if f.startswith("write_document(") and "manifest" in f
+    }
     assert {caller for caller, _ in written} == {"jobs.pipeline.release.finalizing.write_manifest"}

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from _pytest.config import default_plugins
 
-PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_timeout")
+OPTIONS = ("-x", "-q", "--tb=native", "-p", "no:cacheprovider", "-p", "pytest_timeout")
 UNDERNEATH = (
     *("cryptography.hazmat.primitives.ciphers", "cryptography.hazmat.primitives.kdf.kbkdf"),
     *("hypothesis.strategies", "jinja2", "numba", "numpy.testing", "pandas", "psutil"),
@@ -71,7 +71,7 @@ def in_a_fork(package: str, tests: list[str]) -> tuple[int, str]:
             os.dup2(printed.fileno(), 2)
             code = 70  # of no pytest: it could not even begin
             try:
-                code = int(pytest.main(["-x", "-q", *PLUGINS, *tests]))
+                code = int(pytest.main([*OPTIONS, *tests]))
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
