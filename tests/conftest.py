@@ -28,7 +28,7 @@ os.fsync = lambda _: None  # type: ignore[assignment]
 _EVERY = settings(
     deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], database=None
 )
-_FIXED = settings(_EVERY, max_examples=60, derandomize=True)
+_FIXED = settings(_EVERY, max_examples=30, derandomize=True)
 settings.register_profile("fixed", parent=_FIXED)
 settings.register_profile("unshrunk", parent=_FIXED, phases=(Phase.explicit, Phase.generate))
 settings.register_profile("explore", parent=_EVERY, max_examples=200)
