@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import hashlib
 import json
@@ -10,12 +11,14 @@ import re
 import shutil
 import stat
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.csv as pa_csv
 import pytest
+import yaml
 
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.report.accuracy import read_accuracy
@@ -194,6 +197,53 @@ def test_files_of_others_are_not_written_over(das: Das, out: Path, tmp_path: Pat
         assert code == 2
         assert "is another file and is not written over" in printed
         assert path.read_text() == "<html>mine</html>"
+
+
+# Required fields of an entry of the registry and of each part that a draft has, by path; the part
+# with a "?" is optional there. From schemas/deployments-schema.yaml of opendp/deployments-registry-data
+# at 02f6334, in which every object refuses other fields.
+_REGISTRY = {
+    (): "approved registry_author deployment",
+    ("deployment",): "short_name data_curator intended_use data_product_type "
+    "data_product_description publication_date additional_information_url? dp_flavor? "
+    "privacy_loss? model? additional_dp_information? implementation?",
+    ("deployment", "dp_flavor"): "name data_domain unprotected_quantities",
+    ("deployment", "privacy_loss"): "privacy_unit privacy_parameters privacy_unit_description? "
+    "privacy_parameters_description?",
+    ("deployment", "privacy_loss", "privacy_parameters"): "epsilon? rho? delta?",
+    ("deployment", "model"): "model_type release_type interactivity actors? "
+    "model_type_description? release_type_description? interactivity_description?",
+    ("deployment", "additional_dp_information"): "post_processing composition",
+    ("deployment", "implementation"): "pre_processing_eda_hyperparameter_tuning mechanisms "
+    "justification",
+}
+
+
+def test_the_draft_for_the_registry_fits_its_schema(das: Das, out: Path, tmp_path: Path) -> None:
+    path = tmp_path / "entry.yaml"
+    code, printed = das("verify", out / "release", "--registry", path)
+    assert code == 0, printed
+    entry = yaml.safe_load(path.read_text())
+    for place, names in _REGISTRY.items():
+        part = functools.reduce(lambda whole, name: whole[name], place, entry)
+        allowed = {name.rstrip("?"): name.endswith("?") for name in names.split()}
+        assert {*part} <= {*allowed}, place
+        assert {name for name, optional in allowed.items() if not optional} <= {*part}, place
+    deployment = entry["deployment"]
+    manifest = json.loads((release_of(out).manifest).read_text())
+    assert deployment["dp_flavor"]["name"] == "Zero Concentrated DP"
+    assert deployment["publication_date"] == manifest["created"][:10]
+    loss = deployment["privacy_loss"]
+    assert loss["privacy_parameters"]["epsilon"] == manifest["privacy"]["epsilon"]
+    assert Fraction(manifest["privacy"]["total"]) == pytest.approx(
+        loss["privacy_parameters"]["rho"]
+    )
+    assert manifest["privacy"]["total"] in loss["privacy_parameters_description"]
+    assert das("verify", out / "release", "--registry", path)[0] == 0  # a draft is replaced
+    path.write_text("mine")
+    code, printed = das("verify", out / "release", "--registry", path)
+    assert code == 2
+    assert "is another file and is not written over" in printed
 
 
 def test_the_certificate_names_the_release(das: Das, out: Path, tmp_path: Path) -> None:

@@ -912,9 +912,9 @@ def fewer_pairs_of_answers(desk: Desk) -> str:
 
 
 def fewer_attributes_a_table(desk: Desk) -> str:
-    attributes = [{"name": f"a{i}", "levels": ["0", "1"]} for i in range(15)]
+    attributes = [{"name": f"a{i}", "levels": ["0", "1"]} for i in range(13)]
     path = str(desk.write("wide.yaml", yaml.safe_dump({"name": "wide", "attributes": attributes})))
-    columns = {f"a{i}": {"column": "sex", "codes": {"female": "0", "male": "1"}} for i in range(15)}
+    columns = {f"a{i}": {"column": "sex", "codes": {"female": "0", "male": "1"}} for i in range(13)}
     own = desk.allocation({"queries": {"detailed": "1"}})
     config = desk.config(
         schema=path, data__columns=columns, privacy__allocation=own, output__tables=["total"]
