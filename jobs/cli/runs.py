@@ -116,10 +116,12 @@ def validate(
     for line in () if as_json else lines:
         typer.echo(printable(line))
     if data:
-        from jobs.design.planning.terminal import print_mistakes
         from jobs.pipeline.confidential.whole_input import check_whole_input
 
-        print_mistakes(check_whole_input(resolved), resolved.plan.leaf.name)
+        checked = check_whole_input(resolved)
+        for line in checked.lines(resolved.plan.leaf.name):
+            typer.echo(printable(line), err=True)
+        checked.refuse()
 
 
 def _upgrade(path: Path) -> None:

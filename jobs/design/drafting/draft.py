@@ -100,14 +100,6 @@ def draft(request: DraftRequest) -> Draft:
     look = look_at(request.data, request.rows, request.delimiter)
     _refuse_unknown(look, request)
     usable = [column for column in look.columns if column.name not in request.leave_out]
-    for column in usable:
-        if column.fault == NOT_UTF8:
-            raise InputError(
-                f"{request.data}, column {column.name}",
-                column.fault,
-                got="another encoding, such as Windows-1252",
-                remedy="save it as CSV in UTF-8, or leave the column out by --leave-out",
-            )
     data, listed, guessed, recoded = _geocoded_files(request, look, usable)
     if guessed:
         _refuse_doubtful(data, listed, usable)
@@ -281,11 +273,19 @@ def _geocoded(
 
 
 def _refuse_unknown(look: Look, request: DraftRequest) -> None:
-    """Refuse column names that the file lacks."""
+    """Refuse column names that the file lacks, and columns of another encoding than UTF-8."""
     known = [column.name for column in look.columns]
     named = {"--leave-out": request.leave_out, "--keep": request.keep}
     for option, names in {**named, "--geocode": _stated_columns(request, look)}.items():
         refuse_unknown(option, "names an unknown column", names, known)
+    for column in look.columns:
+        if column.fault == NOT_UTF8 and column.name not in request.leave_out:
+            raise InputError(
+                f"{request.data}, column {column.name}",
+                column.fault,
+                got="another encoding, such as Windows-1252",
+                remedy="save it as CSV in UTF-8, or leave the column out by --leave-out",
+            )
 
 
 def _stated_columns(request: DraftRequest, look: Look) -> tuple[str, ...]:

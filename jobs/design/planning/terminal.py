@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from das.errors import InputError
 from jobs.design.planning.summary import PlanSummary
 from jobs.design.planning.tables import plan_tables
 from jobs.pipeline.config.product import Resolved, key_beside, reservation_of
@@ -35,12 +34,10 @@ from jobs.pipeline.storage.account import (
 )
 from jobs.pipeline.storage.place import Place
 
-if TYPE_CHECKING:  # the tables of plans need no Arrow
+if TYPE_CHECKING:
     from jobs.design.planning.planners import PlannerComparison
-    from jobs.pipeline.confidential.whole_input import Checked
 
 _MOST_FORMULAS = 5  # shown
-_MOST_CODES = 10  # shown of a column
 _MOST_PAIRS = 6  # shown
 _NAMES = {
     "run": "this run",
@@ -192,34 +189,6 @@ def method_table(summary: PlannerComparison) -> Table:
         "add up variances: mean variances of tables (equal weight per table), the same times the "
         "root of the number of answers, or variances of all answers. Power mean: over tables.",
     )
-
-
-def print_mistakes(checked: Checked, leaf: str) -> None:
-    """Print the mistakes of the data on standard error, which `--json` does not use.
-
-    Args:
-      checked: Result of reading the whole input; confidential.
-      leaf: Name of the last geolevel.
-
-    Raises:
-      InputError: There are mistakes; the error quotes none, because errors go to logs.
-    """
-    for name, size in checked.leaf_sizes.items():
-        typer.echo(f"{name} of a geounit of {leaf}, on average: {size:.2g}", err=True)
-    for mistake in checked.mistakes:
-        typer.echo(printable(f"{mistake.product}: {mistake.first}"), err=True)
-        if mistake.codes:
-            codes = [repr(code) if code else "missing" for code in mistake.codes[:_MOST_CODES]]
-            more = len(mistake.codes) - len(codes)
-            text = ", ".join(codes) + (f" and {more} more" if more else "")
-            typer.echo(printable(f"    not a code: {text}"), err=True)
-    if checked.mistakes:
-        raise InputError(
-            "data",
-            "do not fit the run file; the account notes that a check failed",
-            remedy="correct them, or map each code to a level under data.columns",
-        )
-    typer.echo("data: every geocode and code is legal", err=True)
 
 
 def check_grants(

@@ -14,6 +14,7 @@ import numpy as np
 
 from das.arrays import Geocodes
 from das.confidential import redact_errors
+from das.errors import InputError
 from jobs.pipeline.confidential.inputs import check_inputs
 from jobs.pipeline.confidential.read.formats import reader_of
 from jobs.pipeline.confidential.read.reader import GEOCODE, Reader, Wrong
@@ -21,6 +22,8 @@ from jobs.pipeline.config.product import Resolved, account_of, reservation_of
 from jobs.pipeline.input.geounits import list_geounits
 from jobs.pipeline.input.values import geocode_bytes
 from jobs.pipeline.storage.account import note_failed_check
+
+_MOST_CODES = 10  # shown of a column
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,34 @@ class Checked:
 
     mistakes: tuple[Mistake, ...]
     leaf_sizes: Mapping[str, float] = field(default_factory=dict)
+
+    def lines(self, leaf: str) -> list[str]:
+        """Describe the result for a terminal; `leaf` is the name of the last geolevel."""
+        lines = [
+            f"{name} of a geounit of {leaf}, on average: {size:.2g}"
+            for name, size in self.leaf_sizes.items()
+        ]
+        for mistake in self.mistakes:
+            lines.append(f"{mistake.product}: {mistake.first}")
+            codes = [repr(code) if code else "missing" for code in mistake.codes[:_MOST_CODES]]
+            more = len(mistake.codes) - len(codes)
+            if codes:
+                text = ", ".join(codes) + (f" and {more} more" if more else "")
+                lines.append(f"    not a code: {text}")
+        return lines if self.mistakes else [*lines, "data: every geocode and code is legal"]
+
+    def refuse(self) -> None:
+        """Refuse data with mistakes; the error quotes none, because errors go to logs.
+
+        Raises:
+          InputError: There are mistakes.
+        """
+        if self.mistakes:
+            raise InputError(
+                "data",
+                "do not fit the run file; the account notes that a check failed",
+                remedy="correct them, or map each code to a level under data.columns",
+            )
 
 
 @redact_errors

@@ -136,7 +136,7 @@ def write_page(
     manifest = manifests[-1]
     is_verified = manifest.privacy.randomness != "elsewhere"
     products = [
-        _promise(one, context["many"]) | context
+        {**_promise(one, context["many"]), **context}
         for one, context in zip(manifests, contexts, strict=True)
     ]
     shared = {

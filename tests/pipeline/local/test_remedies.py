@@ -1096,7 +1096,7 @@ ENTRIES: dict[Key, Entry] = {
      "estimate, das areas and das explore know those off it"): TriedIn(
         "tests/pipeline/local/test_spines.py::"
         "test_a_geolevel_off_the_spine_is_refused_where_it_cannot_be"),
-    ("jobs/design/planning/terminal.py", "correct them, or map each code to a level under data.columns"): TriedIn(
+    ("jobs/pipeline/confidential/whole_input.py", "correct them, or map each code to a level under data.columns"): TriedIn(
         "tests/pipeline/local/test_first_mistakes.py::test_mistakes_of_all_columns_are_told_in_one_pass"),
     ("jobs/pipeline/storage/account.py", "grant less; or let those who set the limit raise it by `das account "
      "--limit`, which is recorded"): TriedIn(
