@@ -24,6 +24,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import ClassVar
 
+_ALIKE = 0.65  # least similarity of a suggested name: tract is not state; default, not measured
 # Longest parts of a message, in characters: the value in "got" may be a whole file.
 _LONGEST_WHERE, _LONGEST_WHAT, _LONGEST_GOT, _LONGEST_VALUE = 600, 4000, 200, 1000
 
@@ -105,7 +106,7 @@ def meant(name: str, known: Iterable[str]) -> str:
     ('marital, did you mean marital_status?', 'x')
     """
     plain = {one.casefold(): one for one in known}
-    close = get_close_matches(name.casefold(), plain, n=1)
+    close = get_close_matches(name.casefold(), plain, n=1, cutoff=_ALIKE)
     return f"{name}, did you mean {plain[close[0]]}?" if close else name
 
 

@@ -109,9 +109,9 @@ def relations(spending: Spending) -> str:
         if (level, "detailed") in noise
     ]
     if not cells:
-        return f"{kept} {text.prose('relations.unmeasured')}"
+        return f"{kept} " + text.prose("relations.unmeasured")
     deviations = " to ".join(dict.fromkeys((cells[0], cells[-1])))
-    return f"{kept} {text.prose('relations.cells', deviations=deviations)}"
+    return f"{kept} " + text.prose("relations.cells", deviations=deviations)
 
 
 def noise_section(spending: Spending) -> Section:

@@ -774,7 +774,10 @@ MISTAKES: list[tuple[str, Edit, type[DasError], str, list[str]]] = [
         put("run", "output", "tables", value=["total", "totals"]),
         SchemaError,
         "run",
-        ["output.tables", "got totals; expected total, detailed, or some of ['sex', 'age', "],
+        [
+            "output.tables",
+            "got totals, did you mean total?; expected total, detailed, or some of ['sex', 'age', ",
+        ],
     ),
     (
         "mistakes in several sections",

@@ -107,7 +107,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[DasError], str]] = [
         "an unknown stratum",
         {"asian": {"state": STATE}},
         ConfigError,
-        r"names an unknown stratum; got asian; expected \['white', 'black', 'aian'\]",
+        r"names an unknown stratum; got asian, did you mean aian\?; expected \['white', 'black', 'aian'\]",
     ),
     (
         "too little",
