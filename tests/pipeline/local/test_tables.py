@@ -159,7 +159,11 @@ def test_tables_of_the_units(das: Das, release: Path, tmp_path: Path) -> None:
             ConfigError,
             "unknown geolevel; got village; expected ['state'",
         ),
-        (("--format", "xls"), ConfigError, "unknown format; got xls; expected ['csv', 'parquet'"),
+        (
+            ("--format", "xls"),
+            ConfigError,
+            "unknown format; got xls, did you mean xlsx?; expected ['csv', 'parquet'",
+        ),
         (("--product", "dogs"), ConfigError, "--product: is unknown; got dogs"),
         (("--table", "sex, age"), SchemaError, "write sex * age"),
     ],
