@@ -98,7 +98,7 @@ def check_whole_input(resolved: Resolved) -> Checked:
     leaf_sizes: dict[str, float] = {}
     for name, product in resolved.products.items():
         reader = reader_of(product.config.input, product.plan.schema, spine.digits[-1])
-        wrong = _wrong_columns(reader)
+        wrong = _wrong_attributes(reader)
         if GEOCODE not in wrong:
             codes, size = _geocodes(reader)
             strange = [] if public is None else np.setdiff1d(codes, public).astype(np.str_).tolist()
@@ -114,12 +114,12 @@ def check_whole_input(resolved: Resolved) -> Checked:
     return Checked(tuple(mistakes), leaf_sizes)
 
 
-def _wrong_columns(reader: Reader[Any, Any]) -> dict[str, Wrong]:
-    """Return the mistakes of each column, with the first row and all codes."""
+def _wrong_attributes(reader: Reader[Any, Any]) -> dict[str, Wrong]:
+    """Return the mistakes of each attribute, with the first row and all codes."""
     wrong: dict[str, Wrong] = {}
     for piece in reader.pieces():
         for one in reader.wrong(piece):
-            wrong.setdefault(one.column, one).codes.update(one.codes)
+            wrong.setdefault(one.attribute, one).codes.update(one.codes)
     return wrong
 
 

@@ -51,27 +51,27 @@ class Invented:
         return Histograms.from_entries(n_cells, len(self.geocodes), self.rows, self.cells, ones)
 
 
-GEOCODE = "geocode"  # stands for the columns of the geocode
+GEOCODE = ""  # stands for the columns of the geocode, which are no attribute
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """Wrong values of one column of an input; confidential.
+    """Wrong values of one attribute of an input; confidential.
 
     Attributes:
-      column: Name of the column, or `GEOCODE`; empty if the format does not tell columns apart.
+      attribute: Name of the attribute, or `GEOCODE`, also if the format knows no attributes.
       first: Place and mistake of the first wrong row.
       codes: Distinct values that are no legal codes.
     """
 
-    column: str
+    attribute: str
     first: str
     codes: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, column: str, error: InputError) -> Wrong:
+    def of(cls, attribute: str, error: InputError) -> Wrong:
         """Return the mistake that an error reports."""
-        return cls(column, f"{error.where}: {error.what}")
+        return cls(attribute, f"{error.where}: {error.what}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +113,12 @@ class Reader(ABC, Generic[Data, Piece]):
         """
 
     def wrong(self, piece: Piece) -> Iterator[Wrong]:
-        """Yield the mistakes of a piece; the first alone, if the format knows no columns."""
+        """Yield the mistakes of a piece; the first alone, if the format knows no attributes."""
         try:
             for _ in self.entries(piece):
                 pass
         except InputError as error:
-            yield Wrong.of("", error)
+            yield Wrong.of(GEOCODE, error)
 
     @abstractmethod
     def geocodes(self, piece: Piece) -> Iterator[pa.Array]:

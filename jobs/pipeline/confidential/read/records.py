@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -68,26 +67,19 @@ class RecordsReader(TableReader[RecordsData]):
 
     def wrong(self, piece: Chunk) -> Iterator[Wrong]:
         """Yield the mistakes of all columns of a chunk, with all codes that are not legal."""
-        legal = self.data.legal_codes(self.schema)
-        found: dict[str, Wrong] = {}
+        legal, found = self.data.legal_codes(self.schema), dict[str, Wrong]()
         for batch in read_chunk(piece, self.table()):
-            read: dict[str, Callable[[], object]] = {
-                GEOCODE: partial(values.geocodes, batch, self.data.geocode, self.digits)
-            }
-            strange: dict[str, set[str]] = {}
+            try:
+                values.geocodes(batch, self.data.geocode, self.digits)
+            except InputError as error:
+                found.setdefault(GEOCODE, Wrong.of(GEOCODE, error))
             for name, codes in legal.items():
                 column = self.data.column_of(name)
-                strange[column] = values.distinct(batch, column) - codes.keys()
-                read[column] = partial(values.codes, batch, column, codes)
-            for column, read_column in read.items():
-                if column not in found and (column == GEOCODE or strange[column]):
-                    try:
-                        read_column()
-                    except InputError as error:
-                        found[column] = Wrong.of(column, error)
-            for column, codes_of_column in strange.items():
-                if codes_of_column:
-                    found[column].codes.update(codes_of_column)
+                try:
+                    values.codes(batch, column, codes)
+                except InputError as error:
+                    strange = values.distinct(batch, column) - codes.keys()
+                    found.setdefault(name, Wrong.of(name, error)).codes.update(strange)
         yield from found.values()
 
     def legal(self) -> Legal:
