@@ -6,7 +6,7 @@ written to a log, a run folder or an account.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,31 +27,16 @@ _MOST_CODES = 10  # shown of a column
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """Wrong values of one column.
-
-    Attributes:
-      product: Name of the product.
-      first: Place and mistake of the first wrong row.
-      codes: Distinct values without a level; empty for other mistakes.
-    """
-
-    product: str
-    first: str
-    codes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Checked:
     """Result of reading the whole input.
 
     Attributes:
-      mistakes: Mistakes of all products and columns.
+      mistakes: Mistakes of all attributes, each with the name of its product.
       leaf_sizes: Product to the mean number of rows of a leaf geounit, where the list of geounits
         comes from the data.
     """
 
-    mistakes: tuple[Mistake, ...]
+    mistakes: Sequence[tuple[str, Wrong]]
     leaf_sizes: Mapping[str, float] = field(default_factory=dict)
 
     def lines(self, leaf: str) -> list[str]:
@@ -60,13 +45,12 @@ class Checked:
             f"{name} of a geounit of {leaf}, on average: {size:.2g}"
             for name, size in self.leaf_sizes.items()
         ]
-        for mistake in self.mistakes:
-            lines.append(f"{mistake.product}: {mistake.first}")
-            codes = [repr(code) if code else "missing" for code in mistake.codes[:_MOST_CODES]]
-            more = len(mistake.codes) - len(codes)
+        for name, wrong in self.mistakes:
+            lines.append(f"{name}: {wrong.first}")
+            codes = [repr(code) if code else "missing" for code in sorted(wrong.codes)]
             if codes:
-                text = ", ".join(codes) + (f" and {more} more" if more else "")
-                lines.append(f"    not a code: {text}")
+                more = f" and {len(codes) - _MOST_CODES} more" if len(codes) > _MOST_CODES else ""
+                lines.append(f"    not a code: {', '.join(codes[:_MOST_CODES])}{more}")
         return lines if self.mistakes else [*lines, "data: every geocode and code is legal"]
 
     def refuse(self) -> None:
@@ -94,7 +78,7 @@ def check_whole_input(resolved: Resolved) -> Checked:
     check_inputs(resolved)
     spine, listed = resolved.plan.census_spine, resolved.config.geography.geounits
     public = None if listed is None else list_geounits(listed, spine)
-    mistakes: list[Mistake] = []
+    mistakes: list[tuple[str, Wrong]] = []
     leaf_sizes: dict[str, float] = {}
     for name, product in resolved.products.items():
         reader = reader_of(product.config.input, product.plan.schema, spine.digits[-1])
@@ -107,11 +91,11 @@ def check_whole_input(resolved: Resolved) -> Checked:
                 wrong[GEOCODE] = Wrong(GEOCODE, f"{places}: is not in the list", {*strange})
             elif public is None and reader.has_repeats:
                 leaf_sizes[name] = size
-        mistakes += [Mistake(name, one.first, tuple(sorted(one.codes))) for one in wrong.values()]
+        mistakes += [(name, one) for one in wrong.values()]
         if wrong:
             reservation = reservation_of(resolved, product, "")
             note_failed_check(account_of(resolved.config), reservation, "das validate --data")
-    return Checked(tuple(mistakes), leaf_sizes)
+    return Checked(mistakes, leaf_sizes)
 
 
 def _wrong_attributes(reader: Reader[Any, Any]) -> dict[str, Wrong]:
