@@ -222,6 +222,20 @@ def test_no_attribute_is_left(das: Das, tmp_path: Path) -> None:
     )
 
 
+def test_groups_of_ages_can_be_tabulated(das: Das, tmp_path: Path) -> None:
+    """Five-year groups, which the proposal writes itself; and pairs without a table are named."""
+    path = tmp_path / "persons.csv"
+    path.write_text(GOOD)
+    code, said = das("init", path, tmp_path / "new", "--table", "sex * age_5")
+    assert (code, "no table joins" in said) == (0, False), said
+    run = load_run(tmp_path / "new" / "run.yaml")
+    assert [query.size for query in run.last.tabulated.values()] == [2 * 21]
+    code, said = das("init", path, tmp_path / "alone", "--table", "sex", "--table", "age_5")
+    assert (code, "no table joins these attributes" in said, "sex * age" in said) == (0, True, True)
+    code, said = das("validate", tmp_path / "alone" / "run.yaml")
+    assert (code, "close to chance" in said, "sex * age (" in said) == (0, True, True), said
+
+
 def test_parquet_with_numbers_missing_values_and_dates(
     das: Das, here: None, tmp_path: Path
 ) -> None:
