@@ -461,6 +461,8 @@ def test_a_household_is_never_taken_for_a_place(das: Das, tmp_path: Path) -> Non
     assert das("init", path, tmp_path / "named")[0] == 0
     listed = load_run(tmp_path / "named" / "run.yaml").config.products["persons"].data
     assert listed.geocode == "Freguesia"
+    code, said = das("validate", tmp_path / "named" / "run.yaml", "--data")
+    assert (code, "persons of a geounit of freguesia, on average: 10" in said) == (0, True), said
     path.write_text(path.read_text().replace("Freguesia", "X").replace("Agregado", "Place"))
     code, said = das("init", path, tmp_path / "new")
     assert (code, "column Place: has fewer than 10 records per value" in said) == (2, True), said
