@@ -25,6 +25,7 @@ class PlanRequest:
       max_rmse: YAML: table to the largest root mean squared error, or {geolevel: largest}.
       max_worsening: Factor by which any error may grow: 1 for not at all.
       groups: YAML: population groups to predict errors for, or to optimize for.
+      planned: With --optimize: plan a strategy for every geolevel, by shares of residual sets.
       information: Measurements that estimates may use when optimizing.
       report: Write tables and plots to this HTML file.
       covariance: Predict covariances of two queries, such as "sex * age; total".
@@ -43,6 +44,7 @@ class PlanRequest:
     max_rmse: Path | None = None
     max_worsening: float | None = None
     groups: Path | None = None
+    planned: bool = False
     information: Information = Information.GEOUNIT
     report: Path | None = None
     covariance: str | None = None
