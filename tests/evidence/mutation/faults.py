@@ -1749,7 +1749,51 @@ FAULTS = (
         "pieces += [text[end : change.start].replace(change.old, change.new), change.new]",
         (UPGRADE_UNIT + "test_only_renamed_words_change[census]",),
     ),
+    # --- planned allocations ---
+    Fault(
+        "given shares of a planned cost are not the parts of that cost",
+        "jobs/pipeline/config/workload.py",
+        "noise=strategy.set_costs / parts)",
+        "noise=strategy.set_costs / parts**2)",
+        (
+            "tests/unit/jobs/pipeline/config/test_workload.py"
+            "::test_given_shares_are_parts_of_the_joint_cost_and_digests_without_them_stay"
+            "[unbounded]",
+        ),
+    ),
+    Fault(
+        "a search pays for a change within a geounit as for a move",
+        "jobs/design/planning/residual_sets.py",
+        "<= _WORSE * float",
+        "<= 9.0 * float",
+        (
+            "tests/unit/jobs/design/planning/test_allocation.py"
+            "::test_a_planned_strategy_is_one_that_runs_take_at_the_cost_of_each_geolevel"
+            "[own-total,sex,age,detailed]",
+        ),
+    ),
+    Fault(
+        "the bound of a planned allocation holds for cheaper pairs of neighbors alone",
+        "das/tree/allocation.py",
+        "self.largest_slope(-slopes / np.maximum(prices, _FREE)[firsts])",
+        "self.largest_slope(-slopes / 2.0)",
+        (
+            "tests/unit/jobs/design/planning/test_allocation.py"
+            "::test_a_planned_strategy_is_one_that_runs_take_at_the_cost_of_each_geolevel"
+            "[own-total,sex,age,detailed]",
+        ),
+    ),
     # --- marginals of surveys ---
+    Fault(
+        "tables are changed where they are above zero",
+        "das/workload/residual/nonnegative.py",
+        "np.maximum(price - step * table.of(values), 0.0)",
+        "price - step * table.of(values)",
+        (
+            "tests/unit/das/workload/residual/test_nonnegative.py"
+            "::test_answers_are_the_nearest_with_no_negative_cell[plain-unbounded]",
+        ),
+    ),
     Fault(
         "variances of products ignore the residual answers of a single attribute",
         PRODUCTS,

@@ -94,6 +94,28 @@ def test_a_run_writes_tables_whose_errors_hold_and_verify(das, tmp_path):
     assert [line["cost"] for line in ledger if line["event"] == "measured"] == ["4"]
 
 
+def test_nonnegative_tables_agree_and_are_nearer_to_small_counts(das, tmp_path):
+    marginals = {"ways": 3, "bases": {"age": ["prefix"]}, "share": "1"}
+    done(das, "run", survey(tmp_path, marginals, privacy__rho="1/100"))
+    tables = files(tmp_path)
+    fitted = {name: [float(row["nonnegative"]) for row in rows] for name, rows in tables.items()}
+    estimates = [float(row["estimate"]) for rows in tables.values() for row in rows]
+    assert min(estimates) < -1  # there is something to mend
+    assert min(map(min, fitted.values())) >= 0
+    assert fitted["total"] == [RECORDS]  # public, with bounded neighbors
+    # Sums over age are the last of its prefixes, and equal the table without it.
+    five = len(EDGES)
+    for name in ("sex", "group", "sex * group"):
+        wide = fitted[f"{name} * age"]
+        assert wide[five - 1 :: five] == pytest.approx(fitted[name], abs=1e-4)
+        steps = zip(wide, wide[1:], strict=False)
+        assert all(b >= a - 2e-6 for i, (a, b) in enumerate(steps) if (i + 1) % five)
+    assert sum(fitted["sex"]) == pytest.approx(RECORDS, abs=1e-4)
+    written = json.loads((tmp_path / "out/confidential/evaluation.json").read_text())["written"]
+    by_name = {one["name"]: one for one in written}["sex * group * age"]
+    assert by_name["nonnegative"] < 0.9 * by_name["root_mean_square_error"]
+
+
 def test_estimates_come_from_the_release_alone_and_agree_with_its_files(das, tmp_path):
     done(das, "run", survey(tmp_path))
     copy = tmp_path / "copy"
