@@ -155,7 +155,7 @@ class AllocationProblem:
         pair, at most P^(1/_SHARP) times that cost.
         """
         if self.pairs is None:
-            return shares.sum(axis=1)
+            return np.asarray(shares.sum(axis=1))
         costs = shares @ self.pairs.T
         worst = costs.max(axis=1)
         return np.asarray(worst * ((costs.T / worst) ** _SHARP).sum(axis=0) ** (1 / _SHARP))

@@ -111,8 +111,9 @@ def worse_pairs(
     for row in shares:
         weights = [Fraction(weight) for weight in (row / longest).tolist()]
         together = gram_sum(queries, weights)
-        worst = None if together is None else together.largest_pair(exact=False)
-        if worst is None or float(worst.value) / 2 <= _WORSE * float((pairs @ row).max()):
+        worst = together and together.largest_pair(exact=False)
+        known = float((pairs @ row).max())
+        if not together or not worst or float(worst.value) / 2 <= _WORSE * known:
             continue
         parts = [
             np.prod([triple[kind] for triple, kind in zip(worst.triples, kinds, strict=True)], 0)

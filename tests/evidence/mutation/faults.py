@@ -1764,8 +1764,8 @@ FAULTS = (
     Fault(
         "a search pays for a change within a geounit as for a move",
         "jobs/design/planning/residual_sets.py",
-        "<= _WORSE * float",
-        "<= 9.0 * float",
+        "<= _WORSE * known",
+        "<= 9.0 * known",
         (
             "tests/unit/jobs/design/planning/test_allocation.py"
             "::test_a_planned_strategy_is_one_that_runs_take_at_the_cost_of_each_geolevel"
