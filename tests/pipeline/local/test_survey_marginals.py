@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -298,6 +299,10 @@ def test_an_attribute_may_not_have_the_name_of_a_column_of_estimates(das, tmp_pa
 def test_pure_budgets_and_too_much_are_refused_with_the_number(das, tmp_path):
     config = survey(tmp_path, privacy={"definition": "pure", "epsilon": "1"})
     assert "has no pure epsilon" in refused(das, "validate", config)
+    config = survey(tmp_path, privacy={"rho": "0"})
+    assert "privacy.rho: Input should be greater than 0; got '0'" in refused(
+        das, "validate", config
+    )
     columns = {
         f"c{i}": {"column": f"C{i}", "codes": {str(k): f"l{k}" for k in range(40)}}
         for i in range(23)
@@ -306,6 +311,10 @@ def test_pure_budgets_and_too_much_are_refused_with_the_number(das, tmp_path):
     config = survey(tmp_path, many, data__columns=columns)
     text = " ".join(refused(das, "validate", config).split())
     assert "ways: asks for too many tables; got 2048; expected at most 2000" in text
+    config = survey(tmp_path, {"ways": 9, "share": "1"}, data__columns=columns)
+    number = sum(math.comb(23, order) for order in range(10))
+    assert number > 10**6
+    assert f"too many tables; got {number}; " in " ".join(refused(das, "validate", config).split())
     config = survey(
         tmp_path, {"tables": ["c1 * c2 * c3 * c4 * c5"], "share": "1"}, data__columns=columns
     )
