@@ -505,13 +505,15 @@ def _search_planned(
     model = spine_model(plan, tree, [entry.query for entry in candidates], sought.tables)
     first = np.tile([float(entry.share) for entry in candidates], (len(plan.spine.levels), 1))
     first /= len(first)
-    pairs = worse_pairs(plan, candidates, np.ones((1, len(candidates))), first[:1])
+    pairs, bound = np.ones((1, len(candidates))), 0.0
     while True:  # until no pair of neighbors costs more than those of the search
         problem = AllocationProblem(model, plan.budget.neighbors, sought.information, pairs=pairs)
         allocation = _search(problem, sought, first, start)
+        bound = max(bound, allocation.bound)  # that of fewer pairs holds too
         more = worse_pairs(plan, candidates, pairs, allocation.shares)
         if len(more) == len(pairs):
-            return problem, charged_together(plan, problem, allocation, workload)
+            allocation = charged_together(plan, problem, allocation, workload)
+            return problem, replace(allocation, bound=bound)
         pairs, start = more, allocation.shares
 
 
