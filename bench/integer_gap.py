@@ -169,6 +169,31 @@ def run_of(name: str, folder: Path, blocks: int) -> Resolved:
     return load_run(path)
 
 
+def bench(most: int, seconds: float, blocks: int) -> dict[str, dict[str, float]]:
+    """Gaps of every shape: run and geolevel; prints a table.
+
+    Args:
+      most: Nodes of each geolevel and run.
+      seconds: Time limit of one program.
+      blocks: Blocks of the generated state.
+    """
+    out: dict[str, dict[str, float]] = {}
+    print(f"{'shape':<20}{'nodes':>6}{'above':>9}{'mean':>9}{'largest':>9}{'unproven':>9}")
+    for name in ("ri", "de", "pl94"):
+        by_level: dict[str, list[NodeProblem]] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for level, problem in finished(run_of(name, Path(folder), blocks)):
+                by_level.setdefault(level, []).append(problem)
+        for level, problems in by_level.items():
+            order = np.random.default_rng(2020).permutation(len(problems))[:most]
+            row = gaps([problems[i] for i in order.tolist()], seconds)
+            out[f"{name} {level}"] = row
+            numbers = (row["above"], row["mean"], row["largest"])
+            shown = "".join(f"{number:>9.4f}" for number in numbers)
+            print(f"{name} {level:<17}{row['nodes']:>6}{shown}{row['unproven']:>9}", flush=True)
+    return out
+
+
 def main() -> None:
     """Bench every shape; print a table and JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -178,21 +203,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=2000, help="of the generated state")
     given = parser.parse_args()
     most = given.nodes or (5 if given.quick else 100)
-    out: dict[str, dict[str, float]] = {}
-    print(f"{'shape':<20}{'nodes':>6}{'above':>8}{'mean':>9}{'largest':>9}{'unproven':>9}")
-    for name in ("ri", "de", "pl94"):
-        by_level: dict[str, list[NodeProblem]] = {}
-        with tempfile.TemporaryDirectory() as folder:
-            for level, problem in finished(run_of(name, Path(folder), given.blocks)):
-                by_level.setdefault(level, []).append(problem)
-        for level, problems in by_level.items():
-            order = np.random.default_rng(2020).permutation(len(problems))[:most]
-            row = gaps([problems[i] for i in order.tolist()], given.seconds)
-            out[f"{name} {level}"] = row
-            numbers = (row["above"], row["mean"], row["largest"])
-            shown = "".join(f"{number:>9.4f}" for number in numbers)
-            print(f"{name} {level:<17}{row['nodes']:>6}{shown}{row['unproven']:>9}", flush=True)
-    print(json.dumps({"integer_gap": out}))
+    print(json.dumps({"integer_gap": bench(most, given.seconds, given.blocks)}))
 
 
 if __name__ == "__main__":

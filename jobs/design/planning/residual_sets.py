@@ -1,9 +1,9 @@
 """Planned strategies in the search for an allocation, whose candidate queries are residual sets.
 
 Shares of residual sets reach every precision that `residual_planner` and `orp` can plan, so one
-search finds them together with the shares of geolevels. It charges a pair of neighbors as if they
-moved between geounits. Where another change within a geounit costs more, the geolevel gets a larger
-share, so that the noise that was found keeps its ratios.
+search finds them together with the shares of geolevels. The search knows a few pairs of neighbors,
+first a move between geounits. A change within a geounit that costs more is added, and the search is
+repeated. At the end every geolevel gets the share that its worst pair costs.
 """
 
 from __future__ import annotations
