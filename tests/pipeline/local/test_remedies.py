@@ -1021,6 +1021,7 @@ _INIT = "tests/pipeline/local/test_init.py"
 _BETWEEN = "tests/pipeline/local/test_between.py"
 _REHEARSAL = "tests/pipeline/local/test_rehearsal.py"
 _REFUSED = "test_what_cannot_be_proposed_is_refused_and_leaves_nothing"
+_COMPARE = "tests/pipeline/local/test_compare.py"
 _EXPLORE = "tests/pipeline/local/test_explore.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
 _NMF = "tests/pipeline/local/test_nmf.py"
@@ -1059,6 +1060,11 @@ ENTRIES: dict[Key, Entry] = {
         f"{_UPGRADE}::test_a_text_that_two_places_share_is_written_out"),
     ("jobs/pipeline/config/rewrite.py", "rename its keys by hand, and report this defect"):
         NotTried("only a defect of the program leads to it"),
+    ("jobs/analysis/compare/compare.py", "choose with --table and --geolevel"): TriedIn(
+        f"{_COMPARE}::test_too_many_rows_are_refused_and_chosen_ones_written"),
+    ("jobs/analysis/compare/published.py",
+     "name the layout of the files with --as, or rename columns"): TriedIn(
+        f"{_COMPARE}::test_differences_are_measured_and_named"),
     ("jobs/pipeline/config/runnable.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/pipeline/config/runnable.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
