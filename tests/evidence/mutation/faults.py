@@ -861,6 +861,13 @@ FAULTS = (
         (ESTIMATION + "test_targets_weigh_queries_that_differ_in_empty_cells_alone[known0]",),
     ),
     Fault(
+        "rounding in place of information gets a huge weight",
+        TARGETS,
+        "_ROUNDING * scale.max()",
+        "0.0",
+        (ESTIMATION + "test_answers_that_zeros_and_invariants_fix_together_get_no_large_weight",),
+    ),
+    Fault(
         "an area forgets what its geounit tells",
         AREA,
         "covariance = spread - reach @ precision @ reach.T",
