@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
-from das.arrays import BoolArray, FloatArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import ConfigError
 
 _HALVINGS = 60  # narrow an interval of a few standard errors to rounding
@@ -45,8 +44,8 @@ class IntervalKind:
         estimates: FloatArray,
         errors: FloatArray,
         rank: int,
-        least: npt.ArrayLike = 0,
-        most: npt.ArrayLike = np.inf,
+        least: IntArray | int = 0,
+        most: IntArray | float = np.inf,
     ) -> Intervals:
         """Return intervals around estimates float64[G, m] with standard errors of that shape.
 
