@@ -1,7 +1,7 @@
 """Ours beside other ways of post-processing the same noisy measurement files, in one run.
 
     python -m bench.rivals [--quick] [--blocks N] [--seeds N] [--bluedown CHECKOUT] [--limit SECONDS]
-                           [--real FILE FILE]
+                           [--real FILE FILE] [--to SYSTEM]
 
 Two small synthetic states are measured with the budget, allocation and constraints of the 2020
 redistricting persons, and exported in the Census Bureau's layout. With --real, the states are the
@@ -670,6 +670,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, help="about how many; 400, or 32")
     parser.add_argument("--seeds", type=int, help="how many; 3, or 1")
     parser.add_argument("--bluedown", type=Path, help="checkout of google-research/census-bluedown")
+    parser.add_argument("--to", default="ours", choices=SETTINGS, help="system of the ratios")
     parser.add_argument("--real", type=Path, nargs=2, default=[], help="files of real blocks")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds a system gets")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -686,7 +687,7 @@ def main() -> None:
     ]
     if checkout is None:
         print("bluedown is not named: --bluedown CHECKOUT of google-research/census-bluedown")
-    print(json.dumps(summary(runs)))
+    print(json.dumps(summary(runs, arguments.to)))
 
 
 Run = tuple[
@@ -696,10 +697,10 @@ Run = tuple[
 ]
 
 
-def summary(runs: list[Run]) -> dict[str, Any]:
-    """Means over seeds, and ratios of the means to ours; prints the table."""
+def summary(runs: list[Run], base_name: str) -> dict[str, Any]:
+    """Means over seeds, and ratios of the means to those of a system; prints the table."""
     result: dict[str, Any] = {}
-    base = runs[0][0]["ours"]
+    base = runs[0][0][base_name]
     for system, took in runs[0][1].items():
         result[system] = {key: value for key, value in took.items() if key != "seconds"}
         errors = [run[0][system] for run in runs if system in run[0]]
@@ -712,7 +713,7 @@ def summary(runs: list[Run]) -> dict[str, Any]:
             row = result[system].setdefault(level, {})
             for label in labels:
                 theirs = np.array([of_seed[level][label] for of_seed in errors])
-                ours = np.array([run[0]["ours"][level][label] for run in runs])
+                ours = np.array([run[0][base_name][level][label] for run in runs])
                 mean, of_ours = theirs.mean(0), ours.mean(0)
                 ratio = mean / np.where(of_ours > 0, of_ours, np.nan)
                 row[label] = {
@@ -762,7 +763,7 @@ def _print_table(result: dict[str, Any]) -> None:
                     shown = "-" if ratio is None else f"{ratio:.2f}"
                     cells += f"{shown if error is None else f'{shown} +-{error:.2f}':>18}"
                 print(f"{system:<18}{level:<13}{cells}")
-    print("mean squared error over ours\n")
+    print("ratios of mean squared errors\n")
 
 
 if __name__ == "__main__":
