@@ -176,7 +176,10 @@ def real_blocks(
 ) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Read what `synthetic_blocks` generates from files of real blocks, a state each."""
     rng = np.random.default_rng(seed)
-    chosen = [_chosen(pd.read_parquet(path), blocks // (2 * len(files))) for path in files]
+    chosen = [
+        _chosen(pd.read_parquet(path), blocks // 4, state)
+        for path, state in zip(files, STATES, strict=True)
+    ]
     read = pd.concat(chosen).sort_values("code")
     counts = np.zeros((len(read), 8, 2, 2, 63), np.int64)
     cells = read[CELLS].to_numpy().reshape(-1, 2, 8)
@@ -198,7 +201,7 @@ def real_blocks(
     return read.code.tolist(), counts, units
 
 
-def _chosen(read: pd.DataFrame, each: int) -> pd.DataFrame:
+def _chosen(read: pd.DataFrame, each: int, state: str) -> pd.DataFrame:
     """Take about `each` blocks of the two largest counties, no geounit an only child."""
     tract, group = read.geoid.str[:11], read.geoid.str[:12]
     many = group.map(group.value_counts()) > 1
@@ -212,7 +215,7 @@ def _chosen(read: pd.DataFrame, each: int) -> pd.DataFrame:
         tracts = sizes.index[(before < each) | (np.arange(len(sizes)) < 2)]
         for number, code in enumerate(sorted(tracts), 1):
             some = inside[inside.tract == code]
-            spine = f"0{county[:2]}1{county[2:]:0>4}1{number:04d}"
+            spine = f"0{state}1{county[2:]:0>4}1{number:04d}"
             census = some.geoid.str[:12] + some.geoid.str[11:]
             found.append(some.assign(code=spine + "0" + some.geoid.str[11] + census))
     return pd.concat(found)
@@ -285,12 +288,6 @@ def measured(folder: Path, blocks: int, seed: int, files: list[Path]) -> Path:
     return folder / "nmf"
 
 
-def states_of(folder: Path) -> list[str]:
-    """The two digits of each state."""
-    leaves = pq.read_table(folder / "geounits.parquet").column("geocode").to_pylist()
-    return sorted({leaf[1:3] for leaf in leaves})
-
-
 def true_counts(folder: Path) -> Counts:
     """The truth, of every geounit."""
     table = pq.read_table(folder / "histograms.parquet").to_pylist()
@@ -335,7 +332,7 @@ def solve_bluedown(folder: Path, checkout: Path) -> None:
     sys.path.insert(0, str(checkout))
     from census_bluedown import constants  # type: ignore[import-not-found]
 
-    constants.FOLDER_IDS = tuple(f"0{state}" for state in states_of(folder))
+    constants.FOLDER_IDS = tuple(f"0{state}" for state in STATES)
     from census_bluedown import block, io, main_passes, nonlinear_solver, root
 
     nonlinear_solver.do_solve = partial(_solve_openly, nonlinear_solver.mathopt)
@@ -450,9 +447,8 @@ def _write_state_totals(folder: Path, out: Path) -> None:
     truth = true_counts(folder)["state"]
     place = out / "totals" / "US"
     place.mkdir(parents=True)
-    states = states_of(folder)
-    values = [int(truth[f"0{state}"].sum()) for state in states]
-    rows = {"geocode": states, "value": values}
+    values = [int(truth[f"0{state}"].sum()) for state in STATES]
+    rows = {"geocode": list(STATES), "value": values}
     pq.write_table(pa.table(rows), place / "state_totals.parquet")
 
 
@@ -540,7 +536,7 @@ def compared_by_theirs(
     found: dict[str, dict[str, float]] = {}
     metrics: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
     numbers = dict.fromkeys(DIGITS, 0)
-    for state in states_of(folder):
+    for state in STATES:
         place = f"State=0{state}"
         for level in [*DIGITS][1:]:
             codes = sorted({leaf[: DIGITS[level]] for leaf in leaves if leaf[1:3] == state})
