@@ -816,6 +816,16 @@ FAULTS = (
         (LACKED + "[limits0-given0-empty0-exact0]", LACKED + "[limits2-given2-empty2-exact0]"),
     ),
     Fault(
+        "tasks forget the covariances of leaves that lack different types",
+        "jobs/pipeline/release/level.py",
+        "0 if self.terms.types is None else matrices",
+        "0",
+        (
+            "tests/unit/jobs/pipeline/release/test_estimate.py::test_a_task_has_room_for_a_"
+            "covariance_of_every_leaf_if_each_may_lack_other_types",
+        ),
+    ),
+    Fault(
         "estimates do not know structural zeros",
         "jobs/pipeline/release/level.py",
         "plan.limits.possible_answers(types)[None]",
