@@ -173,12 +173,12 @@ def do_stages(job: Job, names: Sequence[str]) -> None:
 
     Before the first stage of post-processing, outputs of other settings are removed.
     """
-    stages = [stage for stage in STAGES if stage.name in names]
-    for number, stage in enumerate(stages, 1):
+    for stage in STAGES:
+        if stage.name not in names:
+            continue
         if stage.name == SOLVING[0]:
             remove_outdated(job.products)
-        with job.reporter.stages(number, len(stages)):
-            stage.function(job)
+        stage.function(job)
 
 
 def run(
