@@ -211,11 +211,16 @@ class LevelReader:
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers a task holds per geounit; at least 1."""
-        if self.is_leaf:
-            return max(1, sum(query.size for query in self.terms.measured))
+        """Return how many numbers a task holds per geounit at most; at least 1.
+
+        Leaves share covariances, unless each lacks other types of cells.
+        """
         coordinates = self.terms.coordinates
-        return coordinates.size + sum(size**2 for size in coordinates.sizes)
+        matrices = sum(size**2 for size in coordinates.sizes)
+        if self.is_leaf:
+            answers = sum(query.size for query in self.terms.measured)
+            return max(1, answers + (0 if self.terms.types is None else matrices))
+        return coordinates.size + matrices
 
     def _moments(self, dataset: Place, codes: ObjectArray, terms: GeolevelTerms | None) -> Moments:
         """Read estimates of exactly these geounits, restricted to the components of `terms`."""

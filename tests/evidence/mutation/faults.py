@@ -48,6 +48,7 @@ KERNELS = "solvers/least_squares/kernels.py"
 OPTIMALITY = "solvers/least_squares/certificate.py"
 SOLVER = "solvers/least_squares/solve.py"
 TREE_PASS = "das/tree/passes.py"
+FACILITY_RUNS = "tests/pipeline/local/test_facilities.py::"
 TARGETS = "das/tree/targets.py"
 LACKED = (
     "tests/unit/jobs/pipeline/release/test_estimate.py"
@@ -822,11 +823,45 @@ FAULTS = (
         (LACKED + "[limits0-given0-empty0-exact0]", LACKED + "[limits2-given2-empty2-exact0]"),
     ),
     Fault(
+        "tasks forget the covariances of leaves that lack different types",
+        "jobs/pipeline/release/level.py",
+        "0 if self.terms.types is None else matrices",
+        "0",
+        (
+            "tests/unit/jobs/pipeline/release/test_estimate.py::test_a_task_has_room_for_a_"
+            "covariance_of_every_leaf_if_each_may_lack_other_types",
+        ),
+    ),
+    Fault(
         "estimates do not know structural zeros",
         "jobs/pipeline/release/level.py",
         "plan.limits.possible_answers(types)[None]",
         "np.ones((1, types.size), np.bool_)",
         (LACKED + "[limits4-given4-empty4-exact0]",),
+    ),
+    Fault(
+        "intervals assume that a facility may be empty",
+        "jobs/pipeline/release/public_bounds.py",
+        "least, most = bounds_of_answers(limits.leaves, *ends)",
+        "most = bounds_of_answers(limits.leaves, *ends)[1]",
+        (
+            FACILITY_RUNS + "test_positive_intervals_of_estimates_lie_within_public_bounds",
+            FACILITY_RUNS + "test_intervals_of_released_counts_lie_within_public_bounds",
+        ),
+    ),
+    Fault(
+        "bounds of rows are not known to intervals",
+        "invariants/linear.py",
+        "return int(answers[0]) if is_whole else None",
+        "return None",
+        (FACILITY_RUNS + "test_positive_intervals_of_estimates_lie_within_public_bounds",),
+    ),
+    Fault(
+        "an interval is moved to the least count, not searched above it",
+        INTERVALS,
+        "positive_intervals(estimates - least, errors, factor)",
+        "positive_intervals(estimates, errors, factor)",
+        (INTERVALS_UNIT + "test_public_bounds_of_a_truth_leave_its_coverage[3.0]",),
     ),
     Fault(
         "where types are empty, invariants are forgotten",
@@ -841,6 +876,13 @@ FAULTS = (
         "if every or min(",
         "if min(",
         (ESTIMATION + "test_targets_weigh_queries_that_differ_in_empty_cells_alone[known0]",),
+    ),
+    Fault(
+        "rounding in place of information gets a huge weight",
+        TARGETS,
+        "_ROUNDING * scale.max()",
+        "0.0",
+        (ESTIMATION + "test_answers_that_zeros_and_invariants_fix_together_get_no_large_weight",),
     ),
     Fault(
         "an area forgets what its geounit tells",
