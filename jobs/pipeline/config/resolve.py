@@ -27,6 +27,7 @@ from jobs.pipeline.config.allocation import even_strategy, load_allocation, read
 from jobs.pipeline.config.between import tied_products
 from jobs.pipeline.config.data import check_suffix
 from jobs.pipeline.config.files import read_model
+from jobs.pipeline.config.learned import digests_of, load_learned
 from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.data import NmfData, WithheldData
@@ -44,7 +45,7 @@ from jobs.pipeline.config.product import (
 from jobs.pipeline.config.schema import load_schema, read_schema
 from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.config.workload import BudgetKind
-from jobs.pipeline.plan import Covariate, Plan, Solving, exact_query
+from jobs.pipeline.plan import Covariate, LearnedCounts, Plan, Solving, exact_query
 from jobs.pipeline.storage.layout import ReleaseLayout, confidential_layout
 from jobs.pipeline.storage.place import Place
 
@@ -182,6 +183,10 @@ def _resolve(
             refuse_unknown(f"table {text}", "names an unknown geolevel", where or (), known)
     with mistakes.at(f"{keys}evaluate"):
         asked = grouping(own.evaluate, schema, levels, tabulated.values())
+    if own.solve.learned is not None:
+        with mistakes.at(f"{keys}solve.learned"):
+            learned = load_learned(own.solve.learned, digests_of(*file.named[name], budget))
+            solving = replace(solving, learned=learned)
     mistakes.refuse()
     plan = Plan(
         schema,
@@ -196,7 +201,7 @@ def _resolve(
         limits,
         on_demand,
         support,
-        solve_digest=solve_digest(own.solve),
+        solve_digest=solve_digest(own.solve, solving.learned),
         is_elsewhere=isinstance(own.data, NmfData),
         census=None if spine is census else census,
     )
@@ -215,9 +220,16 @@ def _resolve(
     )
 
 
-def solve_digest(solve: SolveConfig) -> str:
-    """Return the SHA-256 of the section `solve`, written in the oldest format of its keys."""
+def solve_digest(solve: SolveConfig, learned: LearnedCounts | None = None) -> str:
+    """Return the SHA-256 of the section `solve`, written in the oldest format of its keys.
+
+    Args:
+      solve: The section.
+      learned: The regressions that it names, whose digest stands for the path of their file.
+    """
     document = as_hashed(Kind.CENSUS, solve.model_dump(mode="json"), "products.*.solve")
+    if learned is not None:
+        document["learned"]["file"] = learned.digest
     return hashlib.sha256(to_json(document)).hexdigest()
 
 

@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.optimize import nnls
 
-from das.arrays import FloatArray, IntArray, ObjectArray
+from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
 from das.errors import VerificationError
 from das.histograms import Histograms
 from das.queries.query import Query
@@ -132,16 +132,31 @@ def without_empty(level: Level, piece: Piece) -> Piece:
             keep &= answers.any(axis=1)
     if keep.all():
         return piece
+    for family in piece.families:
+        if family.has_persons and not keep[family.rows].any():
+            raise VerificationError(
+                f"node {family.geocode}", "has persons, and none of its children may have any"
+            )
+    return _kept(piece, keep)
+
+
+def of_families(piece: Piece, families: Sequence[Family]) -> Piece:
+    """Return the piece with some of its families alone."""
+    keep = np.zeros(len(piece.codes), np.bool_)
+    for family in families:
+        keep[family.rows] = True
+    return _kept(piece, keep)
+
+
+def _kept(piece: Piece, keep: BoolArray) -> Piece:
+    """Return the piece with some geounits alone; a family without any is left out."""
+    constraints, limits = piece.constraints, piece.constraints.limits
     ends = np.concatenate(([0], np.cumsum(keep)))
     families = []
     for family in piece.families:
         rows = slice(int(ends[family.rows.start]), int(ends[family.rows.stop]))
         if rows.start < rows.stop:
             families.append(replace(family, rows=rows))
-        elif family.has_persons:
-            raise VerificationError(
-                f"node {family.geocode}", "has persons, and none of its children may have any"
-            )
     kept = np.flatnonzero(keep)
     targets, measured = piece.targets.take(kept)
     return Piece(

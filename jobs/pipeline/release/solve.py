@@ -13,10 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError
 from das.histograms import Histograms
 from das.mechanisms.registry import choose_mechanism
@@ -26,6 +28,7 @@ from das.tree.covariate import learn_variance
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.statistics import (
     ExpectedTotals,
+    LearnedAnswers,
     Move,
     SlowNode,
     SolveStatistics,
@@ -40,12 +43,15 @@ from jobs.pipeline.release.covariate import (
     SureEstimate,
     certify,
     chain_of,
+    estimated,
+    estimated_errors,
     expected_totals,
     merge_risks,
     merge_stats,
     tally,
     with_expected,
 )
+from jobs.pipeline.release.learned import CORRECTION_STEP, LEARNED, correct, improved
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.moves import Contradicted, carry_up, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
@@ -111,6 +117,7 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     batches = geounit_batches(release, level, tasks.batches, largest, smallest)
 
     learned, summary = learn_covariate(level, plan, release, tasks, batches)
+    corrected, correction = choose_corrected(level, plan, release, tasks, batches)
     priors: Priors | None = None
     if level.name in plan.solving.empirical_bayes and level.index:
 
@@ -122,7 +129,9 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
         priors = learn_priors(tasks.run(f"learn {level.name}", batches, tally_batch))
 
     def run(batch: Batch) -> tuple[PartFile, SolveStatistics]:
-        return solve_batch(LevelReader(plan, release, level.index), batch, priors, learned)
+        return solve_batch(
+            LevelReader(plan, release, level.index), batch, priors, learned, corrected
+        )
 
     solved = tasks.run(f"solve {level.name}", batches, run)
     facts = plan.facts(
@@ -133,6 +142,8 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     )
     if summary is not None:
         facts["expected_totals"] = json_of(summary)
+    if correction is not None:
+        facts["learned"] = json_of(correction)
     # Replaceable: `carry_up` may replace published counts when geolevels below are solved.
     publish(dataset, [part for part, _ in solved], facts, replaceable=True)
     carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
@@ -229,12 +240,59 @@ def learn_covariate(
     learned = Learned(covariate, PLAIN, variance, dispersion)
     share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
 
-    def evaluate_both(batch: Batch) -> SureEstimate:
-        return certify(plan, template, pieces(batch), learned, share, settings)
+    def solve_by(way: str, piece: Piece) -> list[FloatArray | None]:
+        return estimated(template, with_expected(plan, template, piece, learned, way), settings)
 
-    risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_both))
+    ways = {way: partial(solve_by, way) for way in learned.ways}
+
+    def evaluate_ways(batch: Batch) -> SureEstimate:
+        return certify(plan, template, pieces(batch), share, ways)
+
+    risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_ways))
     summary = expected_totals(covariate, seen.totals, variance, risks)
     return (None if summary.way == PLAIN else replace(learned, way=summary.way)), summary
+
+
+def choose_corrected(
+    level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
+) -> tuple[frozenset[str], LearnedAnswers | None]:
+    """Choose the queries whose released answers are corrected by learned regressions.
+
+    All queries of the regressions are tried. Those whose error is not clearly smaller are left out,
+    and the rest is tried again.
+
+    Returns:
+      The names of the queries, and the summary for the manifest; None if the run has no regressions
+      of this geolevel.
+    """
+    learned = plan.solving.learned
+    if learned is None or level.name != learned.geolevel:
+        return frozenset(), None
+    share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
+    corrected, tried = frozenset[str](), frozenset(learned.forests)
+    errors = ()
+    while tried:
+
+        def evaluate_corrected(batch: Batch, tried: frozenset[str] = tried) -> SureEstimate:
+            solving = replace(LevelSolving.of(plan, level.index), corrected=tried)
+            ways = {PLAIN: solving.plain_counts, LEARNED: solving.corrected_counts}
+            pieces = read_pieces(LevelReader(plan, release, level.index), batch)
+            return certify(plan, solving.template, pieces, share, ways, CORRECTION_STEP)
+
+        risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_corrected))
+        errors = errors or estimated_errors(risks)
+        kept = improved(risks, tried)
+        if kept == tried:
+            corrected = tried
+            break
+        tried = kept
+    summary = LearnedAnswers(
+        corrected=tuple(sorted(corrected)),
+        source=learned.source,
+        digest=learned.digest,
+        errors=errors,
+    )
+    return corrected, summary
 
 
 def batch_sizes(
@@ -277,6 +335,7 @@ class LevelSolving:
       settings: Solver settings.
       priors: Priors by variance of the noise; None without empirical Bayes.
       questions: Rounding queries of the compiled loops; None if families are solved one by one.
+      corrected: Queries whose released answers are corrected by learned regressions.
     """
 
     plan: Plan
@@ -284,6 +343,7 @@ class LevelSolving:
     settings: NodeSettings
     priors: Priors | None = None
     questions: FamilySettings | None = None
+    corrected: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
@@ -292,12 +352,47 @@ class LevelSolving:
         questions = questions_of(plan, plan.levels[level])
         return cls(plan, template, node_settings(plan), priors, questions)
 
+    def plain_counts(self, piece: Piece) -> list[FloatArray]:
+        """Solve the families of a piece without corrections; returns float64[C, k] of each."""
+        return live_counts(self, piece, solved_counts(self, piece))
+
+    def corrected_counts(self, piece: Piece) -> list[FloatArray]:
+        """Solve the families of a piece with corrections; returns float64[C, k] of each."""
+        corrected = with_corrections(self, piece)
+        return live_counts(self, corrected, solved_counts(self, corrected))
+
+
+def solved_counts(solving: LevelSolving, piece: Piece) -> IntArray:
+    """Solve a piece; returns int64[G, n], the counts of its geounits in all cells."""
+    out = np.zeros((len(piece.codes), solving.template.n_cells), np.int64)
+    for rows, counts, _ in solve_piece(solving, piece):
+        out[rows] = counts.dense()
+    return out
+
+
+def live_counts(solving: LevelSolving, piece: Piece, counts: IntArray) -> list[FloatArray]:
+    """Return the counts of each family in the live cells of its parent, float64[C, k] each."""
+    cells = ((f.rows, solving.template.live_cells(f)) for f in piece.families)
+    return [counts[rows][:, live].astype(np.float64) for rows, live in cells]
+
+
+def with_corrections(solving: LevelSolving, piece: Piece) -> Piece:
+    """Return the piece with corrected released answers in place of noisy answers.
+
+    The piece is solved first; its regressions then predict what is missing in the counts.
+    """
+    learned = solving.plan.solving.learned
+    if learned is None or not solving.corrected:
+        return piece
+    return correct(piece, solved_counts(solving, piece), learned, solving.corrected)
+
 
 def solve_batch(
     reader: LevelReader,
     batch: Batch,
     priors: Priors | None,
     learned: Learned | None = None,
+    corrected: frozenset[str] = frozenset(),
 ) -> tuple[PartFile, SolveStatistics]:
     """Solve all families of a range and write their counts.
 
@@ -306,14 +401,15 @@ def solve_batch(
       batch: The range.
       priors: Priors by variance of the noise; None without empirical Bayes.
       learned: The model of expected totals; None without expected totals.
+      corrected: Queries whose released answers are corrected by learned regressions.
     """
     load_kernels()  # otherwise compiling would count as time of the first node
     plan = reader.plan
-    solving = LevelSolving.of(plan, batch.level, priors)
+    solving = replace(LevelSolving.of(plan, batch.level, priors), corrected=corrected)
     solved: list[SolveStatistics] = []
     writer = PartWriter(reader.release.counts(reader.level.name), SPARSE_SCHEMA)
     for read in read_pieces(reader, batch, with_cells=priors is not None):
-        piece = read
+        piece = with_corrections(solving, read)
         if learned is not None:
             piece = with_expected(plan, solving.template, read, learned, learned.way)
         for rows, counts, of_run in solve_piece(solving, piece):
