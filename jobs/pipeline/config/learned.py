@@ -71,7 +71,7 @@ def load_learned(config: LearnedConfig, wanted: Mapping[str, Any]) -> LearnedCou
         f"public {', '.join(table.name for table in stated.tables)}: {stated.source}",
         stated.digest,
         {table.sha256: table.bytes for table in stated.tables},
-        frozenset(stated.sketch),
+        frozenset(" ".join(stated.sketch).split()),
     )
 
 

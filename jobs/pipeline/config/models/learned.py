@@ -64,8 +64,8 @@ class LearnedFile(Model):
     """Geolevel whose answers are corrected."""
 
     sketch: list[Text]
-    """Digests of some histograms of the public tables, by which the input of a run is recognised
-    if it was trained on."""
+    """For each public table, digests of some of its histograms, by which the input of a run is
+    recognised if it was trained on."""
 
     forests: dict[Text, ForestConfig]
     """Regression of each measured query."""
