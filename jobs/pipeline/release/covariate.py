@@ -461,15 +461,9 @@ def _risks_of_family(
         noisy, variance = noisy_sums(problems[0], groups, size)
         shifted, _ = noisy_sums(problems[1], groups, size)
         counted[index] = noisy.size
-        for way, (first, second) in solved.items():
-            found = risk(
-                noisy,
-                variance,
-                group_sums(first, groups, size),
-                shifted,
-                group_sums(second, groups, size),
-                step,
-            )
+        for way, both in solved.items():
+            first, second = (group_sums(values, groups, size) for values in both)
+            found = risk(noisy, variance, first, shifted, second, step)
             sums[way][index] = int(np.rint(np.clip(found.sum(), -(2.0**40), 2.0**40) * STEPS))
     squares = {way: ((of_way - sums[PLAIN]) / STEPS) ** 2 for way, of_way in sums.items()}
     return SureEstimate(tuple(query.name for query in queries), counted, sums, squares)

@@ -28,11 +28,11 @@ from jobs.pipeline.storage.answers import DrawnAnswers
 from solvers.learned.features import Released
 
 LEARNED: Final = "learned"
-# Of the perturbation, in standard deviations of the noise. Rounded counts and trees move by jumps:
-# with 0.1 the standard error of the estimate is twice as large.
+# Of the perturbation, in standard deviations of the noise. Rounded counts and trees move by jumps,
+# so that smaller steps have larger standard errors; with 0.6 the error of trees is overestimated.
 CORRECTION_STEP = 0.3
 # Standard errors by which the estimated error must fall. Default, not measured.
-_CLEARLY = 2.0
+_CLEARLY = 1.0
 
 
 def released_answers(piece: Piece, counts: IntArray) -> tuple[Released, IntArray]:
