@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from das.privacy.budget import Budget
 from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.learned import LearnedFile, content_digest
-from jobs.pipeline.config.models.products import LearnedConfig
+from jobs.pipeline.config.models.products import LearnedConfig, SolveConfig
 from jobs.pipeline.config.models.schema import SchemaFile
 from jobs.pipeline.plan import LearnedCounts
 from jobs.pipeline.storage.files import create_file
@@ -73,6 +73,22 @@ def load_learned(config: LearnedConfig, wanted: Mapping[str, Any]) -> LearnedCou
         {table.sha256: table.bytes for table in stated.tables},
         frozenset(" ".join(stated.sketch).split()),
     )
+
+
+def solve_document(solve: SolveConfig, exclude: Set[str] = frozenset()) -> dict[str, Any]:
+    """Return the section `solve` as JSON values, with the digest of regressions for their path.
+
+    Args:
+      solve: The section.
+      exclude: Keys to leave out.
+
+    Raises:
+      ConfigError: The file of the regressions cannot be read.
+    """
+    document = solve.model_dump(mode="json", exclude={*exclude})
+    if solve.learned is not None:
+        document["learned"]["file"] = read_model(solve.learned.file, LearnedFile).digest
+    return document
 
 
 def _forest(constant: int, trees: Sequence[Sequence[int]]) -> Forest:

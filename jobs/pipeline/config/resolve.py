@@ -27,7 +27,7 @@ from jobs.pipeline.config.allocation import even_strategy, load_allocation, read
 from jobs.pipeline.config.between import tied_products
 from jobs.pipeline.config.data import check_suffix
 from jobs.pipeline.config.files import read_model
-from jobs.pipeline.config.learned import digests_of, load_learned
+from jobs.pipeline.config.learned import digests_of, load_learned, solve_document
 from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.data import NmfData, WithheldData
@@ -45,7 +45,7 @@ from jobs.pipeline.config.product import (
 from jobs.pipeline.config.schema import load_schema, read_schema
 from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.config.workload import BudgetKind
-from jobs.pipeline.plan import Covariate, LearnedCounts, Plan, Solving, exact_query
+from jobs.pipeline.plan import Covariate, Plan, Solving, exact_query
 from jobs.pipeline.storage.layout import ReleaseLayout, confidential_layout
 from jobs.pipeline.storage.place import Place
 
@@ -201,7 +201,7 @@ def _resolve(
         limits,
         on_demand,
         support,
-        solve_digest=solve_digest(own.solve, solving.learned),
+        solve_digest=solve_digest(own.solve),
         is_elsewhere=isinstance(own.data, NmfData),
         census=None if spine is census else census,
     )
@@ -220,16 +220,9 @@ def _resolve(
     )
 
 
-def solve_digest(solve: SolveConfig, learned: LearnedCounts | None = None) -> str:
-    """Return the SHA-256 of the section `solve`, written in the oldest format of its keys.
-
-    Args:
-      solve: The section.
-      learned: The regressions that it names, whose digest stands for the path of their file.
-    """
-    document = as_hashed(Kind.CENSUS, solve.model_dump(mode="json"), "products.*.solve")
-    if learned is not None:
-        document["learned"]["file"] = learned.digest
+def solve_digest(solve: SolveConfig) -> str:
+    """Return the SHA-256 of the section `solve`, written in the oldest format of its keys."""
+    document = as_hashed(Kind.CENSUS, solve_document(solve), "products.*.solve")
     return hashlib.sha256(to_json(document)).hexdigest()
 
 

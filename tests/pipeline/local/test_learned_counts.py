@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from das.errors import ConfigError
+from das.errors import ConfigError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from jobs.cli.main import app
 from jobs.design.learning import simulate
@@ -133,6 +133,8 @@ def test_the_release_says_what_it_was_learned_from(corrected: Path) -> None:
     ready = yaml.safe_load((RUN.parent / "../learned/block16-de-ri-2010.yaml").read_text())
     learned = solved(corrected)["learned"]
     assert learned["digest"] == ready["digest"]
+    manifest = json.loads(release_of(corrected).manifest.read_text())
+    assert manifest["solution"]["settings"]["solve"]["learned"]["file"] == ready["digest"]
     assert learned["source"].startswith("public de_2010_block.parquet, ri_2010_block.parquet: das")
     report = release_of(corrected).report.read_text()
     assert "de_2010_block.parquet" in report
@@ -168,6 +170,13 @@ def test_replicates_are_corrected_too(corrected: Path, tmp_path: Path) -> None:
 
 
 # --- who is refused ------------------------------------------------------------------------------
+
+
+def without(run_file: Path) -> None:
+    """Remove `solve.learned` from a run file, as messages advise."""
+    document = yaml.safe_load(run_file.read_text())
+    del document["products"]["persons"]["solve"]["learned"]
+    run_file.write_text(yaml.safe_dump(document))
 
 
 def learned_from(place: Place, name: str, **changes: Any) -> Path:
@@ -213,6 +222,10 @@ def test_training_on_the_input_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(ConfigError, match="was trained on the input of this run"):
         execute(load_run(run_file))
     assert not release_of(place.folder / "own").measurements("block").exists()
+    without(run_file)
+    execute(load_run(run_file))
+    with pytest.raises(OutputError, match="exists"):
+        write_learned(file, {})
 
 
 @pytest.mark.parametrize("key", ["schema", "allocation", "rho"])
@@ -238,6 +251,8 @@ def test_other_plans_are_refused(place: Place, key: str) -> None:
     name = {"rho": "budget"}.get(key, key)
     with pytest.raises(ConfigError, match=f"was learned for another {name}"):
         load_run(run_file)
+    without(run_file)
+    load_runnable(run_file)
 
 
 def test_files_that_were_cut_off_are_refused(place: Place) -> None:
