@@ -76,7 +76,7 @@ class Solving:
       tolerance: Largest accepted residual of a node.
       fit_to: "tree" fits each geounit to the estimate from its subtree; "level" to the estimate
         from its geolevel alone.
-      empirical_bayes: Geolevels whose cells are fitted to empirical Bayes posterior means.
+      empirical_bayes: Geolevels whose answers are fitted to empirical Bayes posterior means.
       l2_passes: Least-squares passes by geolevel, each a tuple of names of measured queries.
       round_l2_passes: Whether the answers of a pass are rounded before later passes keep them.
       method: Objective of the continuous stage, a `solvers.choices.Method`.

@@ -13,7 +13,7 @@ mean as varying between geounits by a third. This is postprocessing of noisy ans
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -31,8 +31,8 @@ from jobs.pipeline.plan import Hint, Level, Plan
 from jobs.pipeline.release.estimate import subtree_estimates
 from jobs.pipeline.release.level import LevelRange, LevelReader, read_support
 from jobs.pipeline.release.problems import (
+    AnswerEstimates,
     BatchConstraints,
-    CellEstimates,
     Family,
     PseudoMeasurement,
     Targets,
@@ -55,25 +55,25 @@ class Piece:
       families: The families; their rows are positions in the piece.
       targets: The answers to which the counts are fitted.
       constraints: The constraints of the counts.
-      cells: Estimates of all cells, where a prior is learned or used.
+      estimates: By name of a partition query, estimates of its answers; None without priors.
     """
 
     codes: ObjectArray
     families: tuple[Family, ...]
     targets: Targets
     constraints: BatchConstraints
-    cells: CellEstimates | None
+    estimates: Mapping[str, AnswerEstimates] | None
 
 
 def read_pieces(
-    reader: LevelReader, batch: Batch, *, with_cells: bool = False, with_on_demand: bool = True
+    reader: LevelReader, batch: Batch, *, with_estimates: bool = False, with_on_demand: bool = True
 ) -> Iterator[Piece]:
     """Read a range of whole families, piece by piece.
 
     Args:
       reader: Reader of the geolevel.
       batch: The range.
-      with_cells: Whether to estimate all cells.
+      with_estimates: Whether to estimate the answers to all partition queries.
       with_on_demand: Whether to read on-demand answers. The support of the root is found before
         they are drawn.
 
@@ -108,7 +108,7 @@ def read_pieces(
                 [exact[row] for row in level.exact_rows],
                 reader.limits(some.codes),
             ),
-            reader.cells(some) if with_cells else None,
+            reader.partitions(some) if with_estimates else None,
         )
         yield without_empty(level, piece)
 
@@ -168,7 +168,9 @@ def _kept(piece: Piece, keep: BoolArray) -> Piece:
             [answers[kept] for answers in constraints.sums],
             None if limits is None else limits.take(kept),
         ),
-        None if piece.cells is None else piece.cells.take(measured),
+        None
+        if piece.estimates is None
+        else {name: one.take(measured) for name, one in piece.estimates.items()},
     )
 
 

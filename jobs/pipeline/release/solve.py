@@ -123,7 +123,9 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
 
         def tally_batch(batch: Batch) -> Tallies:
             solving = LevelSolving.of(plan, level.index)
-            pieces = read_pieces(LevelReader(plan, release, level.index), batch, with_cells=True)
+            pieces = read_pieces(
+                LevelReader(plan, release, level.index), batch, with_estimates=True
+            )
             return tally_children(noisy_children(solving, pieces))
 
         priors = learn_priors(tasks.run(f"learn {level.name}", batches, tally_batch))
@@ -333,7 +335,7 @@ class LevelSolving:
       plan: The plan.
       template: Common part of the node problems.
       settings: Solver settings.
-      priors: Priors by variance of the noise; None without empirical Bayes.
+      priors: Priors by query and variance of the noise; None without empirical Bayes.
       questions: Rounding queries of the compiled loops; None if families are solved one by one.
       corrected: Queries whose released answers are corrected by learned regressions.
     """
@@ -399,7 +401,7 @@ def solve_batch(
     Args:
       reader: Reader of the geolevel.
       batch: The range.
-      priors: Priors by variance of the noise; None without empirical Bayes.
+      priors: Priors by query and variance of the noise; None without empirical Bayes.
       learned: The model of expected totals; None without expected totals.
       corrected: Queries whose released answers are corrected by learned regressions.
     """
@@ -408,7 +410,7 @@ def solve_batch(
     solving = replace(LevelSolving.of(plan, batch.level, priors), corrected=corrected)
     solved: list[SolveStatistics] = []
     writer = PartWriter(reader.release.counts(reader.level.name), SPARSE_SCHEMA)
-    for read in read_pieces(reader, batch, with_cells=priors is not None):
+    for read in read_pieces(reader, batch, with_estimates=priors is not None):
         piece = with_corrections(solving, read)
         if learned is not None:
             piece = with_expected(plan, solving.template, read, learned, learned.way)
@@ -526,7 +528,7 @@ def known_counts(template: NodeTemplate, piece: Piece, family: Family) -> Histog
 def _problem(solving: LevelSolving, piece: Piece, family: Family) -> NodeProblem:
     """Assemble the node problem of the children of one parent.
 
-    If the geolevel has priors, posterior means of the cells replace the noisy answers. The family
+    If the geolevel has priors, posterior means replace the noisy answers. The family
     of the root always keeps its noisy answers.
     """
     problem = node_problem(solving.template, family, piece.targets, piece.constraints)
@@ -540,10 +542,10 @@ def _children(
     solving: LevelSolving, piece: Piece, family: Family, problem: NodeProblem
 ) -> list[ChildCounts]:
     """Compute noisy and expected counts of the children of a parent; none at the root."""
-    if piece.cells is None or family.parent is None:
+    if piece.estimates is None or family.parent is None:
         return []
     measured = piece.targets.measured(family.rows)
-    return child_counts(problem, family.parent, piece.cells, measured, solving.settings)
+    return child_counts(problem, family.parent, piece.estimates, measured, solving.settings)
 
 
 def noisy_children(solving: LevelSolving, pieces: Iterable[Piece]) -> Iterator[ChildCounts]:

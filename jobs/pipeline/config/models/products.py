@@ -150,7 +150,7 @@ class SolveConfig(Model):
     geolevel."""
 
     empirical_bayes: list[Text] = Field(default=[])
-    """Geolevels at which cells are fitted to their posterior means under a prior learned from the
+    """Geolevels at which answers are fitted to their posterior means under priors learned from the
     noisy counts of the geolevel: less squared error where most counts are zero, and no longer the
     least-squares answer. Groups are understated where they are concentrated, by about a fifth
     (docs/covariates.md)."""
