@@ -277,7 +277,7 @@ def choose_corrected(
 
         def evaluate_corrected(batch: Batch, tried: frozenset[str] = tried) -> SureEstimate:
             solving = replace(LevelSolving.of(plan, level.index), corrected=tried)
-            ways = {PLAIN: solving.plain_counts, LEARNED: solving.corrected_counts}
+            ways = {PLAIN: solving.counts, LEARNED: solving.corrected_counts}
             pieces = read_pieces(LevelReader(plan, release, level.index), batch)
             return certify(plan, solving.template, pieces, share, ways, CORRECTION_STEP)
 
@@ -354,14 +354,14 @@ class LevelSolving:
         questions = questions_of(plan, plan.levels[level])
         return cls(plan, template, node_settings(plan), priors, questions)
 
-    def plain_counts(self, piece: Piece) -> list[FloatArray]:
-        """Solve the families of a piece without corrections; returns float64[C, k] of each."""
-        return live_counts(self, piece, solved_counts(self, piece))
+    def counts(self, piece: Piece) -> list[FloatArray]:
+        """Solve a piece; returns float64[C, k] for each family: its children in the live cells."""
+        counts, template = solved_counts(self, piece).astype(np.float64), self.template
+        return [counts[f.rows][:, template.live_cells(f)] for f in piece.families]
 
     def corrected_counts(self, piece: Piece) -> list[FloatArray]:
-        """Solve the families of a piece with corrections; returns float64[C, k] of each."""
-        corrected = with_corrections(self, piece)
-        return live_counts(self, corrected, solved_counts(self, corrected))
+        """Solve a piece with corrections, as `counts` does without."""
+        return self.counts(with_corrections(self, piece))
 
 
 def solved_counts(solving: LevelSolving, piece: Piece) -> IntArray:
@@ -370,12 +370,6 @@ def solved_counts(solving: LevelSolving, piece: Piece) -> IntArray:
     for rows, counts, _ in solve_piece(solving, piece):
         out[rows] = counts.dense()
     return out
-
-
-def live_counts(solving: LevelSolving, piece: Piece, counts: IntArray) -> list[FloatArray]:
-    """Return the counts of each family in the live cells of its parent, float64[C, k] each."""
-    cells = ((f.rows, solving.template.live_cells(f)) for f in piece.families)
-    return [counts[rows][:, live].astype(np.float64) for rows, live in cells]
 
 
 def with_corrections(solving: LevelSolving, piece: Piece) -> Piece:
