@@ -29,6 +29,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,7 @@ WAYS = {
 QUICK = ("own", "full", "optimised", "optimised_t", "learned")
 HEADLINE = ("own", "optimised", "optimised_t")
 SIZES = ((0, 0), (1, 2), (3, 9), (10, 49), (50, 10**9))
+KINDS = ("empty", "1-9", "10-49", "50-199", "200+", "adults only, 50+", "mostly minorities")
 
 Errors = dict[str, dict[str, list[float]]]  # geolevel -> marginal or "bias" -> numbers
 
@@ -200,14 +202,28 @@ def errors(resolved: Resolved) -> Errors:
             sums = group_sums(off, query.rows_of(np.arange(n)), query.size)
             found[geolevel][name] = [float((sums**2).mean())]
         found[geolevel]["geounits"] = [float(len(codes))]
+    found[plan.leaf.name]["kinds"] = kinds_of(off, truth)
     starts = np.arange(0, len(off), AREA)  # of the last geolevel
     off = np.add.reduceat(off, starts, axis=0)
-    found["areas_100"] = {"geounits": [float(len(starts))], "bias": [float("nan")] * len(SIZES)}
+    found["areas_100"] = {"geounits": [float(len(starts))]}
     for name, text in QUERIES.items():
         query = parse_query(plan.schema, text)
         sums = group_sums(off, query.rows_of(np.arange(n)), query.size)
         found["areas_100"][name] = [float((sums**2).mean())]
     return found
+
+
+def kinds_of(off: np.ndarray, truth: np.ndarray) -> list[float]:
+    """Mean squared error of totals, of cells, and mean error of totals, by kind of block."""
+    totals, minors = truth.sum(1), truth[:, : truth.shape[1] // 2].sum(1)
+    most = truth.reshape(len(truth), 2, -1).sum(1).argmax(1)  # the largest group of a block
+    edges = (0, 1, 10, 50, 200, np.inf)
+    masks = [(totals >= low) & (totals < high) for low, high in pairwise(edges)]
+    masks += [(totals >= 50) & (minors == 0), (totals > 0) & (most != 1)]  # 1: white
+    kinds = [off[mask] for mask in masks]
+    squares = [float((one.sum(1) ** 2).mean()) for one in kinds]
+    squares += [float((one**2).mean()) for one in kinds]
+    return squares + [float(one.sum(1).mean()) for one in kinds]
 
 
 def mean_of(off: np.ndarray, truth: np.ndarray, low: int, high: int) -> float:
@@ -321,6 +337,21 @@ def headline_of(states: Mapping[str, Mapping[str, Sequence[Errors]]]) -> dict[st
     return {"headline": out}
 
 
+def kinds_table(
+    state: str, every: Mapping[str, Sequence[Errors]], geolevel: str = "block"
+) -> dict[str, dict[str, list[float]]]:
+    """Errors of kinds of blocks by way, printed."""
+    print(f"\n{state}: blocks by kind; squared errors of totals and of cells, error of totals")
+    print(f"{'':<12}{'way':<10}" + "".join(f"{kind:>18}" for kind in KINDS))
+    out: dict[str, dict[str, list[float]]] = {}
+    for way, runs in every.items():
+        means = np.mean([one[geolevel]["kinds"] for one in runs], axis=0).reshape(3, -1)
+        for name, row in zip(("total", "cells", "bias"), means, strict=True):
+            out.setdefault(way, {})[name] = [round(float(value), 4) for value in row]
+            print(f"{name:<12}{way:<10}" + "".join(f"{value:>18.3f}" for value in row))
+    return out
+
+
 def bias_of(
     state: str, every: Mapping[str, Sequence[Errors]]
 ) -> dict[str, dict[str, list[float | None]]]:
@@ -330,6 +361,8 @@ def bias_of(
     print(f"{'geolevel':<13}{'way':<10}" + "".join(f"{size:>10}" for size in sizes))
     out: dict[str, dict[str, list[float | None]]] = {}
     for geolevel in every["own"][0]:
+        if "bias" not in every["own"][0][geolevel]:
+            continue
         out[geolevel] = {}
         for way, runs in every.items():
             means = np.mean([one[geolevel]["bias"] for one in runs], axis=0)
@@ -368,6 +401,7 @@ def main() -> None:
         return
     tables = {state: table_of(state, every) for state, every in runs.items()}
     biases = {state: bias_of(state, every) for state, every in runs.items()}
+    kinds = {state: kinds_table(state, every) for state, every in runs.items()}
     whole = tables[states[0]]
     if len(states) > 1:
         whole = table_of(" and ".join(states), together([*runs.values()]))
@@ -379,6 +413,7 @@ def main() -> None:
         "levels": whole,
         "states": tables,
         "bias": biases,
+        "kinds": kinds,
     }
     print(json.dumps(found | whole))
 

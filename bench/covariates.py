@@ -34,7 +34,7 @@ import yaml
 from bench.state import persons_of, production_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.documents.statistics import ExpectedTotals, expected_totals_of
+from jobs.pipeline.documents.statistics import ExpectedTotals, use_of
 from jobs.pipeline.run import MEASURING, do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.histograms import read_counts

@@ -145,14 +145,16 @@ def _check_present(resolved: Resolved, mistakes: Mistakes) -> None:
     inputs = [(p.config.input, p.plan.schema) for p in products if _is_open(p.config.input.path)]
     if inputs:
         from jobs.pipeline.confidential.read.formats import check_columns
-        from jobs.pipeline.confidential.training import refuse_same_file
 
         for data, schema in inputs:
             with mistakes.at():
                 check_columns(data, schema)
         for product in products:
-            with mistakes.at():
-                refuse_same_file(product)
+            if product.plan.solving.learned is not None:
+                from jobs.pipeline.confidential.training import refuse_same_file
+
+                with mistakes.at():
+                    refuse_same_file(product)
     for product in products:
         for _, _, table in _tables(product):
             with mistakes.at():

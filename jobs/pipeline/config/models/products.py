@@ -152,7 +152,7 @@ class SolveConfig(Model):
     empirical_bayes: list[Text] = Field(default=[])
     """Geolevels at which answers are fitted to their posterior means under priors learned from the
     noisy counts of the geolevel: less squared error where most counts are zero, and no longer the
-    least-squares answer. Groups are understated where they are concentrated, by about a fifth
+    least-squares answer. Groups are understated where they are concentrated
     (docs/covariates.md)."""
 
     housing_units: HousingUnitsConfig | None = None
