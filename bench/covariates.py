@@ -217,7 +217,9 @@ def released(blocks: Blocks, seed: int) -> tuple[dict[str, np.ndarray], Expected
                     counts = read_counts(layout, "block", blocks.codes.astype(object), 16)
                     found[way] = counts.dense().reshape(-1, 2, 8)
                     if way == "c2":
-                        said = expected_totals_of(Dataset.open(layout.counts("block")))
+                        said = use_of(
+                            Dataset.open(layout.counts("block")), "expected_totals", ExpectedTotals
+                        )
                     for level in resolved.plan.spine.levels:
                         _remove(layout.counts(level))
     assert said is not None
