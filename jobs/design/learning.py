@@ -86,7 +86,6 @@ def learn(run: Path, tables: Sequence[Path], file: Path, reporter: Reporter) -> 
         file,
         {
             "format": 1,
-            "name": file.stem,
             "source": shlex.join(command),
             "tables": described,
             **digests_of(*named, product.plan.budget),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -411,16 +412,18 @@ def no_risks(queries: Sequence[Query], ways: Iterable[str]) -> SureEstimate:
     )
 
 
-def estimated(
-    template: NodeTemplate, piece: Piece, settings: NodeSettings
-) -> list[FloatArray | None]:
-    """Solve each family without rounding, float64[C, k]; None where the solver fails."""
-    values = list[FloatArray | None]()
-    for family in piece.families:
-        problem = node_problem(template, family, piece.targets, piece.constraints)
-        estimate = estimate_node(problem, settings)
-        values.append(estimate.values if estimate.status is Status.SOLVED else None)
-    return values
+def ways_of(plan: Plan, template: NodeTemplate, learned: Learned, settings: NodeSettings) -> Ways:
+    """Return the ways to solve with and without expected totals; counts are not rounded."""
+
+    def solve_by(way: str, piece: Piece) -> list[FloatArray | None]:
+        piece, values = with_expected(plan, template, piece, learned, way), []
+        for family in piece.families:
+            problem = node_problem(template, family, piece.targets, piece.constraints)
+            estimate = estimate_node(problem, settings)
+            values.append(estimate.values if estimate.status is Status.SOLVED else None)
+        return values
+
+    return {way: partial(solve_by, way) for way in learned.ways}
 
 
 def marginals(plan: Plan, level: Level) -> list[Query]:

@@ -17,12 +17,7 @@ import numpy as np
 
 from das.arrays import IntArray
 from jobs.pipeline.plan import LearnedCounts
-from jobs.pipeline.release.covariate import (
-    PLAIN,
-    SureEstimate,
-    families_to_solve,
-    rows_of,
-)
+from jobs.pipeline.release.covariate import PLAIN, SureEstimate, families_to_solve, rows_of
 from jobs.pipeline.release.pieces import Piece
 from jobs.pipeline.storage.answers import DrawnAnswers
 from solvers.learned.features import Released

@@ -41,12 +41,7 @@ from jobs.pipeline.documents.manifest import (
     Solution,
     SolvedLevel,
 )
-from jobs.pipeline.documents.statistics import (
-    ExpectedTotals,
-    LearnedAnswers,
-    statistics_of,
-    use_of,
-)
+from jobs.pipeline.documents.statistics import ExpectedTotals, LearnedAnswers, statistics_of, use_of
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.finalizing import (
     released_files,

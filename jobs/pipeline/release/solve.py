@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,12 +42,12 @@ from jobs.pipeline.release.covariate import (
     SureEstimate,
     certify,
     chain_of,
-    estimated,
     estimated_errors,
     expected_totals,
     merge_risks,
     merge_stats,
     tally,
+    ways_of,
     with_expected,
 )
 from jobs.pipeline.release.learned import CORRECTION_STEP, LEARNED, correct, improved
@@ -242,10 +241,7 @@ def learn_covariate(
     learned = Learned(covariate, PLAIN, variance, dispersion)
     share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
 
-    def solve_by(way: str, piece: Piece) -> list[FloatArray | None]:
-        return estimated(template, with_expected(plan, template, piece, learned, way), settings)
-
-    ways = {way: partial(solve_by, way) for way in learned.ways}
+    ways = ways_of(plan, template, learned, settings)
 
     def evaluate_ways(batch: Batch) -> SureEstimate:
         return certify(plan, template, pieces(batch), share, ways)

@@ -42,9 +42,6 @@ class LearnedFile(Model):
     format: Literal[1]
     """Format of the file."""
 
-    name: Text
-    """Name of the regressions."""
-
     source: Text
     """Command that made the file."""
 
