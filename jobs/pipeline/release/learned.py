@@ -38,7 +38,7 @@ def released_answers(piece: Piece, counts: IntArray) -> tuple[Released, IntArray
       counts: int64[G, n], released counts of its geounits.
 
     Returns:
-      The answers, and int64[M], the row of each child among the measured geounits.
+      The answers, and int64[M], the position of each child in the piece.
     """
     families, targets = families_to_solve(piece), piece.targets
     rows = np.concatenate([rows_of(family) for family in families])
@@ -53,7 +53,7 @@ def released_answers(piece: Piece, counts: IntArray) -> tuple[Released, IntArray
         [answers[measured] for answers in noisy],
         [weights[measured] for weights in targets.weights],
     )
-    return released, measured
+    return released, rows
 
 
 def correct(piece: Piece, counts: IntArray, learned: LearnedCounts, corrected: Set[str]) -> Piece:
@@ -67,8 +67,8 @@ def correct(piece: Piece, counts: IntArray, learned: LearnedCounts, corrected: S
     """
     if not families_to_solve(piece):
         return piece
-    released, measured = released_answers(piece, counts)
-    answers = []
+    released, rows = released_answers(piece, counts)
+    measured, answers = piece.targets.row[rows], []
     for number, (query, noisy, _) in enumerate(piece.targets.each()):
         of_query = released.known[number][0].astype(np.float64)
         if query.name in corrected:

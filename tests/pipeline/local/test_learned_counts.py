@@ -169,6 +169,21 @@ def test_replicates_are_corrected_too(corrected: Path, tmp_path: Path) -> None:
     assert facts["learned"]["corrected"]
 
 
+def test_training_compares_every_block_with_itself(tmp_path: Path) -> None:
+    """Only children are left out; those after them keep their own truth."""
+    place = Place(tmp_path, 600)
+    table = pq.read_table(place.blocks)
+    groups = [code[:12] for code in table["geoid"].to_pylist()]
+    kept = [at for at, group in enumerate(groups) if at == 0 or group != groups[0]]
+    pq.write_table(table.take(kept), place.blocks)
+    codes = pq.read_table(place.blocks)["geoid"].to_pylist()
+    wanted = [int(place.truth[code].sum()) for code in codes if code[:12] != groups[0]]
+    assert len(wanted) == 600 - 372
+    for name, (columns, missing) in simulate(RUN, place.blocks, 1)[2]:
+        if name == "total":
+            assert (columns[0] // 64 + missing).tolist() == wanted
+
+
 # --- who is refused ------------------------------------------------------------------------------
 
 
