@@ -41,7 +41,7 @@ from jobs.pipeline.tasks.progress import Reporter
 from solvers.learned.forest import Forest, fit_forest
 
 _STAGES = ("plan", "read", "resolve_constraints", "reserve_budget", "measure", "estimate", "solve")
-_DRAWS = 4  # simulations of each table; errors fall by 1 % from one to four (docs)
+_DRAWS = 4  # simulations of each table; default, not measured
 _MOST_ROWS = 200_000  # answers of a query that a regression is fitted to, evenly taken
 
 Rows = tuple[list[IntArray], IntArray]
@@ -58,8 +58,7 @@ def learn(run: Path, tables: Sequence[Path], file: Path, reporter: Reporter) -> 
       reporter: Receives progress.
 
     Raises:
-      ConfigError: No table is given, or the run cannot be simulated on one.
-      SchemaError: The last geolevel measures a query that is no partition.
+      ConfigError: No table is given, or the run cannot be simulated on one, or cannot be corrected.
       DasError: A simulation fails.
       OutputError: The file exists or cannot be written.
     """

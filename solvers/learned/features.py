@@ -62,10 +62,6 @@ class Released:
         out[self.rows[fine]] = self.rows[coarse]
         return out
 
-    def is_finer(self, fine: int, coarse: int) -> bool:
-        """Return whether the answers to a query are sums of the answers to another."""
-        return is_refinement(self.queries[fine], self.queries[coarse])
-
     @cached_property
     def known(self) -> list[tuple[IntArray, FloatArray, IntArray]]:
         """Return per query o, z and P of each answer, [M, m], [M, m] and [F, m]."""
@@ -84,7 +80,7 @@ class Released:
         size = self.queries[number].size
         total = precision = np.zeros((len(self.owner), size))
         for fine, (answers, weights) in enumerate(zip(self.answers, self.weights, strict=True)):
-            if not self.is_finer(fine, number):
+            if not is_refinement(self.queries[fine], self.queries[number]):
                 continue
             within, is_live = self.within(fine, number), parents[fine] > 0
             parts = group_sums(is_live.astype(np.int64), within, size)[self.owner]
@@ -118,7 +114,7 @@ class Released:
         yield n_children
         yield self.sums((self.counts > 0).astype(np.int64), number)[child, answer]
         for coarse in range(len(self.queries)):
-            if coarse == number or not self.is_finer(number, coarse):
+            if coarse == number or not is_refinement(self.queries[number], self.queries[coarse]):
                 continue
             o, z, parent = self.known[coarse]
             at = self.within(number, coarse)[answer]

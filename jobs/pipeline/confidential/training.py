@@ -20,6 +20,7 @@ from jobs.pipeline.job import Job
 from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.tasks.batches import Batch, geounit_batches
+from jobs.pipeline.tasks.executor import Tasks
 
 # Records of a geounit whose histogram is compared: those of so many are hardly ever equal in two
 # places. Public numbers: defaults, not measured.
@@ -49,26 +50,25 @@ def refuse_same_counts(job: Job) -> None:
       ConfigError: Many histograms of the input are those of the training.
     """
     for product in job.products:
-        plan, learned = product.plan, product.plan.solving.learned
-        leaves = product.confidential.histograms(plan.leaf.name)
-        if learned is None or not learned.sketch or not is_published(leaves):
-            continue
+        learned, leaf = product.plan.solving.learned, product.plan.leaf.name
+        if learned is not None and is_published(product.confidential.histograms(leaf)):
+            if len(_shared(product, learned.sketch, job.tasks)) > _MOST_SHARED:
+                raise _trained_on_input(product)
 
-        @redact_errors
-        def shared(batch: Batch, product: Product = product) -> frozenset[str]:
-            plan, leaf = product.plan, product.plan.leaf.name
-            codes = read_public_geocodes(product.release, leaf, batch.low, batch.high)
-            truth = true_counts(plan, product.confidential, leaf, codes).reveal()
-            known = plan.solving.learned
-            return frozenset() if known is None else known.sketch.intersection(digests_of(truth))
 
-        size = job.tasks.sizing.check_geounits
-        batches = geounit_batches(
-            product.release, plan.leaf, job.tasks.batches, size.most, size.least
-        )
-        found = frozenset[str]().union(*job.tasks.run("compare training", batches, shared))
-        if len(found) > _MOST_SHARED:
-            raise _trained_on_input(product)
+def _shared(product: Product, sketch: frozenset[str], tasks: Tasks) -> frozenset[str]:
+    """Return the digests of a sketch that some true histograms have."""
+    plan, release, leaf = product.plan, product.release, product.plan.leaf
+
+    @redact_errors
+    def shared(batch: Batch) -> frozenset[str]:
+        codes = read_public_geocodes(release, leaf.name, batch.low, batch.high)
+        truth = true_counts(plan, product.confidential, leaf.name, codes).reveal()
+        return sketch.intersection(digests_of(truth))
+
+    size = tasks.sizing.check_geounits
+    batches = geounit_batches(release, leaf, tasks.batches, size.most, size.least)
+    return frozenset[str]().union(*tasks.run("compare training", batches, shared))
 
 
 def _trained_on_input(product: Product) -> ConfigError:

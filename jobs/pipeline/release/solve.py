@@ -26,6 +26,7 @@ from das.tree.composition import learn_dispersion
 from das.tree.covariate import learn_variance
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.statistics import (
+    EstimatedError,
     ExpectedTotals,
     LearnedAnswers,
     Move,
@@ -267,23 +268,24 @@ def choose_corrected(
     if learned is None or level.name != learned.geolevel:
         return frozenset(), None
     share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
-    corrected, tried = frozenset[str](), frozenset(learned.forests)
-    errors = ()
-    while tried:
 
-        def evaluate_corrected(batch: Batch, tried: frozenset[str] = tried) -> SureEstimate:
-            solving = replace(LevelSolving.of(plan, level.index), corrected=tried)
+    def estimate(corrected: frozenset[str]) -> SureEstimate:
+        def evaluate_both(batch: Batch) -> SureEstimate:
+            solving = replace(LevelSolving.of(plan, level.index), corrected=corrected)
             ways = {PLAIN: solving.counts, LEARNED: solving.corrected_counts}
             pieces = read_pieces(LevelReader(plan, release, level.index), batch)
             return certify(plan, solving.template, pieces, share, ways, CORRECTION_STEP)
 
-        risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_corrected))
+        return merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_both))
+
+    corrected, errors = frozenset(learned.forests), tuple[EstimatedError, ...]()
+    while corrected:
+        risks = estimate(corrected)
         errors = errors or estimated_errors(risks)
-        kept = improved(risks, tried)
-        if kept == tried:
-            corrected = tried
+        kept = improved(risks, corrected)
+        if kept == corrected:
             break
-        tried = kept
+        corrected = kept
     summary = LearnedAnswers(
         corrected=tuple(sorted(corrected)),
         source=learned.source,

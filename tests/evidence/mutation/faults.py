@@ -1813,8 +1813,8 @@ FAULTS = (
     Fault(
         "regressions that were trained on the input in another format are taken",
         "jobs/pipeline/confidential/training.py",
-        "        if len(found) > _MOST_SHARED:\n",
-        "        if False:\n",
+        "            if len(_shared(product, learned.sketch, job.tasks)) > _MOST_SHARED:\n",
+        "            if False:\n",
         (LEARNED + "test_training_on_the_input_is_refused",),
     ),
     Fault(
