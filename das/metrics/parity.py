@@ -226,7 +226,7 @@ class Parity:
       relative: float64[m]; sum of |error| over persons, NaN for groups below the floor.
       population: Relative error of the population-wide table; NaN below the floor.
       n_groups: k, the number of groups that reach the floor.
-      error: Parity error, omega population + the sum of relative errors over the k groups. It grows
+      error: Parity error, population / k + the sum of relative errors over the k groups. It grows
         with k; `mean` does not.
       worst: Index of the group with the largest relative error, None if k = 0.
     """
@@ -249,7 +249,6 @@ def parity_of(
     absolute_population: float,
     *,
     floor: int = 1,
-    omega: float | None = None,
 ) -> Parity:
     """Return the parity error of Definition 11, from sums of |error|.
 
@@ -258,41 +257,33 @@ def parity_of(
       persons: int64[m]; persons of each group. Every person is in one group.
       absolute_population: Sum of |error| of the population-wide table.
       floor: Smallest number of persons for which a relative error is computed, 1 or more.
-      omega: Weight of the population-wide error, 1/k if None.
 
     Raises:
-      SchemaError: The floor is below 1 or the weight negative.
+      SchemaError: The floor is below 1.
     """
-    if floor < 1 or (omega is not None and omega < 0):
-        raise SchemaError(
-            "parity error",
-            "has a parameter that is too small",
-            got=f"floor {floor}, omega {omega}",
-            want="floor at least 1, omega at least 0",
-        )
+    if floor < 1:
+        raise SchemaError("parity error", "has too small a floor", got=floor, want="1 or more")
     large = persons >= floor
     k, population = int(large.sum()), int(persons.sum())
     relative = np.full(len(large), np.nan)
     relative[large] = absolute[large] / persons[large]
     of_all = absolute_population / population if population >= floor else math.nan
-    error = parity_error(relative[large], of_all, omega=omega) if k else math.nan
+    error = parity_error(relative[large], of_all) if k else math.nan
     worst = int(np.nanargmax(relative)) if k else None
     return Parity(relative, of_all, k, error, worst)
 
 
-def parity_error(relative: FloatArray, population: float, *, omega: float | None = None) -> float:
-    """Return the parity error of Definition 11 for any statistic: omega e + sum_i e_i.
+def parity_error(relative: FloatArray, population: float) -> float:
+    """Return the parity error of Definition 11 for any statistic: e / k + sum_i e_i.
 
     Args:
       relative: float64[k]; relative error |f(G_i) - M(G_i)| / |f(G_i)| of each group.
       population: e, the relative error of the whole population.
-      omega: Weight of e, 1/k if None.
 
     >>> parity_error(np.array([0.25, 0.5]), 0.5)
     1.0
     """
-    weight = 1.0 / len(relative) if omega is None else omega
-    return float(relative.sum()) + weight * population
+    return float(relative.sum()) + 1.0 / len(relative) * population
 
 
 def expected_absolute(standard_errors: Sequence[float] | FloatArray) -> FloatArray:

@@ -32,14 +32,17 @@ from fractions import Fraction
 from das.errors import BudgetError
 from das.privacy.cost import Pure, ZeroConcentrated, of_group
 
+GAMMA = Fraction(1)
+"""The gamma that holds always, so also for counts that must not be negative."""
 
-def conditioned(cost: Pure | ZeroConcentrated, records: int, gamma: Fraction = Fraction(1)) -> Pure:
+
+def conditioned(cost: Pure | ZeroConcentrated, records: int, gamma: Fraction = GAMMA) -> Pure:
     """Return the exact cost of a conditioned mechanism between data sets k records apart.
 
     Args:
       cost: Cost of the mechanism between neighbors, before conditioning.
       records: k, the distance of the nearest data sets that meet the same invariants.
-      gamma: From -1 to 1; 1 always holds, another value must be proved for the mechanism.
+      gamma: From -1 to 1; a value other than 1 must be proved for the mechanism.
 
     Raises:
       BudgetError: The cost is not pure, gamma is out of range, or k is not positive.
@@ -59,25 +62,14 @@ def conditioned(cost: Pure | ZeroConcentrated, records: int, gamma: Fraction = F
     return Pure((1 + gamma) * of_group(cost, records).epsilon)
 
 
-def gamma_of(*, has_limits: bool) -> Fraction:
-    """Return the gamma that is proved for noise independent of the data.
-
-    Args:
-      has_limits: Whether outputs must also meet inequalities, such as nonnegativity of counts.
-    """
-    return Fraction(1) if has_limits else Fraction(0)
-
-
-def calibrated(target: Pure, records: int, *, has_limits: bool = True) -> Pure:
+def calibrated(target: Pure, records: int) -> Pure:
     """Return the cost between neighbors at which the conditioned mechanism meets a target cost.
 
     Args:
       target: Cost between the nearest data sets that meet the same invariants.
       records: Distance of these data sets, in records.
-      has_limits: Whether outputs must also meet inequalities, such as nonnegativity of counts.
 
     >>> calibrated(Pure(Fraction(1)), 2)
     Pure(epsilon=Fraction(1, 4))
     """
-    unit = conditioned(Pure(Fraction(1)), records, gamma_of(has_limits=has_limits))
-    return Pure(target.epsilon / unit.epsilon)
+    return Pure(target.epsilon / conditioned(Pure(Fraction(1)), records).epsilon)

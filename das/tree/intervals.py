@@ -159,6 +159,63 @@ def positive_intervals(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Ratios:
+    """Ratios of counts to a count of the same geounit, each float64[G, m].
+
+    Attributes:
+      estimate: Numerator over denominator.
+      lower: Lower end of the interval, in [0, 1].
+      upper: Upper end of the interval, in [0, 1].
+      above_half: Probability that the true ratio exceeds 1/2, in a flat prior of the counts.
+    """
+
+    estimate: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    above_half: FloatArray
+
+
+def estimated_ratios(
+    numerators: tuple[FloatArray, FloatArray],
+    denominators: tuple[FloatArray, FloatArray],
+    covariances: FloatArray,
+    factor: float,
+) -> Ratios:
+    """Estimate ratios between 0 and 1, from jointly normal estimates of both counts.
+
+    The interval has the ratios r for which numerator - r denominator is at most `factor` standard
+    errors from 0. It covers the true ratio with the confidence of the factor, however small the
+    counts are. Without information it is [0, 1].
+
+    Args:
+      numerators: Estimates and variances, float64[G, m] each.
+      denominators: Estimates and variances, float64[G, 1] each.
+      covariances: float64[G, m], of numerator and denominator.
+      factor: Half width of a central interval in standard errors, from `normal_factor`.
+
+    References:
+      Fieller, Journal of the Royal Statistical Society B 16, 1954.
+    """
+    from scipy.special import ndtr
+
+    (above, above_var), (below, below_var) = numerators, denominators
+    square = factor**2
+    leading = below**2 - square * below_var
+    middle = above * below - square * covariances
+    last = above**2 - square * above_var
+    with np.errstate(divide="ignore", invalid="ignore"):
+        estimate = above / below
+        root = np.sqrt(np.maximum(middle**2 - leading * last, 0))
+        ends = ((middle - root) / leading, (middle + root) / leading)
+        spread = np.sqrt(np.maximum(above_var - covariances + below_var / 4, 0))
+        above_half = np.where(spread > 0, ndtr((above - below / 2) / spread), above > below / 2)
+    known = (leading > 0) & (below > 0)
+    lower = np.where(known, np.clip(ends[0], 0, 1), 0.0)
+    upper = np.where(known, np.clip(ends[1], 0, 1), 1.0)
+    return Ratios(np.where(known, estimate, np.nan), lower, upper, above_half)
+
+
 def _low_end(scaled: FloatArray, factor: float, confidence: float) -> FloatArray:
     """Find the truth whose largest accepted estimate is `scaled`; 0 if the truth 0 accepts it.
 

@@ -22,7 +22,7 @@ from das.errors import ConfigError, InputError
 from das.histograms import Histograms
 from das.metrics.replicates import own_intervals
 from das.queries.query import Query, parse_query
-from das.tree.intervals import central_intervals, normal_factor
+from das.tree.intervals import central_intervals, estimated_ratios, normal_factor
 from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.requests import AreasRequest
@@ -52,6 +52,14 @@ _LEAVES = 100_000  # whose counts are held at once; default, not measured
 _KINDS = dict.fromkeys(("area", "table", "label"), pa.string())
 _KINDS |= dict.fromkeys(("count", "count_lower", "count_upper"), pa.int64())
 _OF_COUNTS = ("count_lower", "count_upper", "count_bias", "count_standard_deviation")
+_OF_SHARES = {
+    "share_estimate": "estimate",
+    "share_lower": "lower",
+    "share_upper": "upper",
+    "above_half": "above_half",
+}
+BEYOND = (5, 10)
+"""Deviations in percent of the ideal whose probability is stated: limits that courts use."""
 _OF_ESTIMATES = ("estimate", "standard_error", "estimate_lower", "estimate_upper")
 
 
@@ -63,7 +71,9 @@ class AreaTables:
       table: One row per area, table and answer, totals first. Columns: area, table, label, count;
         with leaf counts of replicates count_lower, count_upper, count_bias and
         count_standard_deviation; with estimates estimate, standard_error, estimate_lower and
-        estimate_upper; for totals deviation and deviation_percent from the ideal area.
+        estimate_upper; for totals deviation and deviation_percent from the ideal area, and with
+        estimates beyond_5_percent and beyond_10_percent, the probabilities of such a deviation;
+        with a share share, share_estimate, share_lower, share_upper and above_half.
       confidence: Confidence level of all intervals.
       replicates: Number of replicates behind the intervals of counts; 0 without replicates.
       ideal: Persons of the ideal area.
@@ -113,7 +123,7 @@ def tabulate_areas(
     tables: Sequence[str],
     confidence: float = 0.9,
     ideal: float | None = None,
-    most_rows: int = MOST_ROWS,
+    share: str | None = None,
 ) -> AreaTables:
     """Compute tables of areas from a finished release.
 
@@ -123,28 +133,18 @@ def tabulate_areas(
       tables: Any queries on the schema.
       confidence: Confidence level of all intervals.
       ideal: Persons of the ideal area; None: the mean over areas.
-      most_rows: Limit on the rows of all tables together.
+      share: A query of one answer, in which each count has a share; None for no shares.
 
     Raises:
-      ConfigError: No area is named, or the tables have too many rows.
+      ConfigError: No area is named, the tables have too many rows, or the query of the shares has
+        several answers.
       InputError: A leaf geounit does not exist.
       SchemaError: A query does not parse.
       OutputError: The release is incomplete or damaged.
     """
     plan, release = resolved.plan, resolved.last.release
-    parsed = (parse_query(plan.schema, text) for text in (TOTAL, *tables))
-    queries = tuple({query.name: query for query in parsed}.values())
-    if not named.areas:
-        raise ConfigError("das areas", "names no area", want="--assign, --geounit or --geolevel")
-    rows = len(named.areas) * sum(query.size for query in queries)
-    if rows > most_rows:
-        raise ConfigError(
-            "das areas",
-            "has more rows than fit in memory",
-            got=f"{rows}, {len(named.areas)} areas of {[query.name for query in queries]}",
-            want=f"at most {MOST_ROWS} by --output, {MOST_PRINTED} printed",
-            remedy="request fewer attributes, groups of levels or areas",
-        )
+    queries = _tables(plan, named, tables, MOST_ROWS)
+    whole = None if share is None else _whole(plan, share)
     estimates = EstimateLayout.of(release)
     leaf, *above = reversed(plan.spine.levels)
     used = [*map(release.geography, plan.spine.levels), *map(estimates.whole, above)]
@@ -168,16 +168,55 @@ def tabulate_areas(
         drawn = [members.add_up(leaves, plan.schema.size) for leaves in kept]
         replicated = [[query.answer(counts) for query in queries] for counts in drawn]
         columns |= _of_counts(queries, released, replicated, confidence)
+    if whole is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = [answers / whole.answer(areas_counted) for answers in released]
+        columns["share"] = pa.array(_column(shares), from_pandas=True)
     if is_published(estimates.tables(leaf)):
-        columns |= _of_estimates(plan, release, queries, areas, confidence)
+        columns |= _of_estimates(plan, release, queries, areas, confidence, whole)
     totals = released[0][:, 0]
     ideal = float(totals.sum() / len(totals)) if ideal is None else ideal
-    columns |= _of_totals(totals, ideal, len(columns["count"]))
+    columns |= _of_totals(totals, ideal, columns)
     kinds = [(name, _KINDS.get(name, pa.float64())) for name in columns]
     table = pa.table([*map(pa.array, columns.values())], schema=pa.schema(kinds))
     deviation = int(totals.max() - totals.min())
     replicates = len(kept) if len(kept) > 1 else 0
     return AreaTables(table, confidence, replicates, ideal, deviation, tuple(named.notes))
+
+
+def refuse_long_print(resolved: Resolved, named: AreaFile, tables: Sequence[str]) -> None:
+    """Refuse tables that are too long to print.
+
+    Raises:
+      ConfigError: No area is named, or the tables have too many rows.
+      SchemaError: A query does not parse.
+    """
+    _tables(resolved.plan, named, tables, MOST_PRINTED)
+
+
+def _tables(
+    plan: Plan, named: AreaFile, tables: Sequence[str], most_rows: int
+) -> tuple[Query, ...]:
+    """Parse the queries of tables, the total first.
+
+    Raises:
+      ConfigError: No area is named, or the tables have too many rows.
+      SchemaError: A query does not parse.
+    """
+    parsed = (parse_query(plan.schema, text) for text in (TOTAL, *tables))
+    queries = tuple({query.name: query for query in parsed}.values())
+    if not named.areas:
+        raise ConfigError("das areas", "names no area", want="--assign, --geounit or --geolevel")
+    rows = len(named.areas) * sum(query.size for query in queries)
+    if rows > most_rows:
+        raise ConfigError(
+            "das areas",
+            "has more rows than fit in memory",
+            got=f"{rows}, {len(named.areas)} areas of {[query.name for query in queries]}",
+            want=f"at most {MOST_ROWS} by --output, {MOST_PRINTED} printed",
+            remedy="request fewer attributes, groups of levels or areas",
+        )
+    return queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,41 +320,103 @@ def _of_estimates(
     queries: tuple[Query, ...],
     areas: Mapping[str, Geocodes],
     confidence: float,
+    whole: Query | None,
 ) -> dict[str, Any]:
-    """Compute unbiased estimates with intervals; null for queries without estimates."""
-    unknown = without_estimates(plan, queries)
-    known = tuple(q for q in queries if plan.leaf.name not in unknown.get(q.name, ()))
+    """Compute unbiased estimates with intervals; null for queries without estimates.
+
+    Args:
+      plan: The plan of the release.
+      release: The release.
+      queries: Tables.
+      areas: Leaf geocodes of each area.
+      confidence: Confidence level of the intervals.
+      whole: Query in which the answers have shares; None for no shares.
+    """
+    wanted = queries if whole is None or whole in queries else (*queries, whole)
+    unknown = without_estimates(plan, wanted)
+    known = tuple(q for q in wanted if plan.leaf.name not in unknown.get(q.name, ()))
     estimator = AreaEstimator(LevelEstimator(plan, release, known, confidence), known)
-    values = [np.full((len(areas), query.size), np.nan) for query in queries]
-    errors = [each.copy() for each in values]
+    values = {query: np.full((len(areas), query.size), np.nan) for query in wanted}
+    variances = {query: values[query].copy() for query in wanted}
+    with_whole = {query: values[query].copy() for query in queries}  # covariances
     for row, codes in enumerate(areas.values() if known else ()):
         moments = estimator.blocks(codes)
         matrices = tuple(part[moments.kind] for part in moments.matrices)
-        for index, query in enumerate(queries):
-            if query in known:
-                values[index][row] = estimator.coordinates.answer(query, moments.values)[0]
-                errors[index][row] = np.sqrt(estimator.coordinates.variances(query, matrices)[0])
+        for query in known:
+            values[query][row] = estimator.coordinates.answer(query, moments.values)[0]
+            variances[query][row] = estimator.coordinates.variances(query, matrices)[0]
+            if whole in known and query in with_whole:
+                covariances = estimator.coordinates.covariances(query, whole, matrices)
+                with_whole[query][row] = covariances[0, :, 0]
     factor = normal_factor(confidence)
-    intervals = [central_intervals(v, e, factor) for v, e in zip(values, errors, strict=True)]
+    errors = {query: np.sqrt(variances[query]) for query in queries}
+    intervals = [central_intervals(values[query], errors[query], factor) for query in queries]
     lower, upper = [ends.lower for ends in intervals], [ends.upper for ends in intervals]
-    numbers = (values, errors, lower, upper)
-    columns = (pa.array(_column(each), from_pandas=True) for each in numbers)
-    return dict(zip(_OF_ESTIMATES, columns, strict=True))
+    numbers = ([values[query] for query in queries], [*errors.values()], lower, upper)
+    columns = dict(zip(_OF_ESTIMATES, numbers, strict=True))
+    if whole is not None:
+        ratios = [
+            estimated_ratios(
+                (values[query], variances[query]),
+                (values[whole], variances[whole]),
+                with_whole[query],
+                factor,
+            )
+            for query in queries
+        ]
+        for name, end in _OF_SHARES.items():
+            columns[name] = [getattr(each, end) for each in ratios]
+    return {name: pa.array(_column(each), from_pandas=True) for name, each in columns.items()}
 
 
-def _of_totals(totals: IntArray, ideal: float, rows: int) -> dict[str, pa.Array]:
+def _whole(plan: Plan, text: str) -> Query:
+    """Parse the query in which counts have shares.
+
+    Raises:
+      ConfigError: It has several answers.
+    """
+    query = parse_query(plan.schema, text)
+    if query.size != 1:
+        want = "one answer, such as total"
+        raise ConfigError("das areas --share", "has several answers", got=query.size, want=want)
+    return query
+
+
+def _of_totals(totals: IntArray, ideal: float, columns: Mapping[str, Any]) -> dict[str, pa.Array]:
     """Compute the deviations of the total of each area from the ideal area.
 
     Args:
       totals: Total of each area. These are the first rows of the table.
       ideal: Records in an area if all areas had equally many.
-      rows: Number of rows of the table. Rows that are not totals are null.
+      columns: Columns of the table; rows that are not totals stay null in the new ones.
+
+    Returns:
+      The deviations, and with estimates the probability that the true total is further from the
+      ideal than 5 and 10 % of it, given the noisy answers and a flat prior.
     """
-    deviations = np.full(rows, np.nan)
-    deviations[: len(totals)] = totals - ideal
-    percents = 100 * deviations / ideal if ideal else np.full(rows, np.nan)
-    columns = {"deviation": deviations, "deviation_percent": percents}
-    return {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
+    from scipy.special import ndtr
+
+    empty = np.full(len(columns["count"]), np.nan)
+    added = {"deviation": empty.copy(), "deviation_percent": empty.copy()}
+    added["deviation"][: len(totals)] = totals - ideal
+    if ideal:
+        added["deviation_percent"] = 100 * added["deviation"] / ideal
+    if "estimate" in columns:
+        first = slice(len(totals))
+        means, errors = (
+            columns[name][first].to_numpy(zero_copy_only=False)
+            for name in ("estimate", "standard_error")
+        )
+        for percent in BEYOND:
+            edge = ideal * percent / 100
+            with np.errstate(divide="ignore", invalid="ignore"):
+                within = ndtr((ideal + edge - means) / errors) - ndtr(
+                    (ideal - edge - means) / errors
+                )
+            exact = np.abs(means - ideal) <= edge
+            added[f"beyond_{percent}_percent"] = empty.copy()
+            added[f"beyond_{percent}_percent"][first] = 1 - np.where(errors > 0, within, exact)
+    return {name: pa.array(column, from_pandas=True) for name, column in added.items()}
 
 
 def kept_leaves(resolved: Resolved) -> list[Dataset]:
@@ -355,5 +456,5 @@ def print_areas(tables: AreaTables, *, as_json: bool) -> None:
 
 def _shown(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:,.1f}"
+        return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else printable(str(value))

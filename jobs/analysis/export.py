@@ -121,7 +121,7 @@ def _rows(
     """Yield rows of a file with all fields that its columns need, but no number."""
     if file.records is None:
         for geolevel in geolevels:
-            yield from _geounits(layout, resolved, file, geolevel)
+            yield from geounit_rows(layout, resolved, file, geolevel)
         return
     plan, release = file.records.plan, file.records.release
     for low, high in even_pieces(release, plan.leaf.name, _LEAVES):
@@ -158,10 +158,15 @@ def _fields(
     return {"geocode": geocodes, "length": length, **fields}
 
 
-def _geounits(
+def geounit_rows(
     layout: Layout, resolved: Resolved, file: FilledFile, geolevel: str
 ) -> Iterator[pa.Table]:
-    """Yield the geounits of a geolevel with the variables of the tables of a file."""
+    """Yield the geounits of a geolevel with the variables of the tables of a file.
+
+    Raises:
+      InputError: A geocode does not fit the layout.
+      OutputError: The release is damaged, or has no intervals that the file needs.
+    """
     tables = [table for table in file.tables.values() if table.product is not None]
     width = sum(len(table.variables) for table in tables) or 1
     products = {table.product.name: table.product for table in tables if table.product}

@@ -104,7 +104,8 @@ class Layout(Model):
     """Digits of the geocodes of the leaf geolevel. Default: any, letters included."""
 
     geolevels: list[Whole] | None = None
-    """Lengths of the geocodes of the geolevels to write, in order. Default: all."""
+    """Lengths of the geocodes of the geolevels to write, in order; for records, those that
+    `das compare` counts. Default: all."""
 
     split: LayoutColumn
     """A file holds the rows that have the same value of this column."""
@@ -125,6 +126,9 @@ class Layout(Model):
 
     zip: Text
     """Name of the file for --zip."""
+
+    recoded: dict[Text, Text] = Field(default={})
+    """Geocodes of records in files of others, and the geocodes that they are read as."""
 
     codes: dict[Text, dict[Text, Text]] = Field(default={})
     """Codes by name of a list: text or level to its code."""
@@ -221,20 +225,7 @@ def fill_layout(layout: Layout, resolved: Resolved, leave_out: Sequence[str]) ->
     if layout.leaf_digits not in (None, digits):
         got, want = f"geolevel {leaf}, {digits} digits", f"{layout.leaf_digits} digits"
         raise ConfigError(where, "cannot hold the geocodes of the leaves", got=got, want=want)
-    products = [*resolved.products.values()][::-1]  # the last is what users mean first
-    fits = {
-        one.name: {name: table_queries(layout, name, one.plan.schema) for name in layout.tables}
-        for one in products
-    }
-    # One product fills as many tables as possible, since counts of two products can differ.
-    products.sort(key=lambda one: sum(queries is None for queries in fits[one.name].values()))
-    tables = {}
-    for name, table in layout.tables.items():
-        able = [one for one in products if fits[one.name][name] and name not in leave_out]
-        product = able[0] if able else None
-        variables = [f"{name}{number:04d}" for number in range(1, table.variables + 1)]
-        queries = fits[product.name][name] if product else None
-        tables[name] = FilledTable(name, variables, product, queries or ())
+    products, tables = fill_tables(layout, resolved, leave_out)
     files = [_filled_file(layout, file, tables, products) for file in layout.files]
     filled = [file for file in files if file is not None]
     used = dict.fromkeys(name for file in filled for name in file.file.tables)
@@ -247,6 +238,38 @@ def fill_layout(layout: Layout, resolved: Resolved, leave_out: Sequence[str]) ->
             want=" ".join(f"--leave-out {name}" for name in missing),
         )
     return filled
+
+
+def fill_tables(
+    layout: Layout, resolved: Resolved, leave_out: Sequence[str] = ()
+) -> tuple[list[Product], dict[str, FilledTable]]:
+    """Find the product that fills each table of a layout.
+
+    Args:
+      layout: The layout.
+      resolved: The run of the release.
+      leave_out: Tables to leave out.
+
+    Returns:
+      The products, those that fill most tables first; and the tables by name.
+
+    Raises:
+      ConfigError: The layout is contradictory.
+    """
+    products = [*resolved.products.values()][::-1]  # the last is what users mean first
+    fits = {
+        one.name: {name: table_queries(layout, name, one.plan.schema) for name in layout.tables}
+        for one in products
+    }
+    # One product fills as many tables as possible, since counts of two products can differ.
+    products.sort(key=lambda one: sum(queries is None for queries in fits[one.name].values()))
+    tables = {}
+    for name in layout.tables:
+        able = [one for one in products if fits[one.name][name] and name not in leave_out]
+        product = able[0] if able else None
+        queries = fits[product.name][name] if product else None
+        tables[name] = FilledTable(name, table_variables(layout, name), product, queries or ())
+    return products, tables
 
 
 def _axes(schema: Schema) -> dict[str, str]:
@@ -285,6 +308,11 @@ def table_queries(layout: Layout, name: str, schema: Schema) -> tuple[Query, ...
     if size != table.variables:
         raise ConfigError(where, "has another number of answers", got=size, want=table.variables)
     return tuple(queries)
+
+
+def table_variables(layout: Layout, name: str) -> list[str]:
+    """Return the names of the variables of a table, such as P0010001."""
+    return [f"{name}{number:04d}" for number in range(1, layout.tables[name].variables + 1)]
 
 
 def _filled_file(
@@ -337,3 +365,20 @@ def _levels(
         codes = layout.codes.get(column.codes or "", {name: name for name in factor.labels})
         if {*factor.labels} <= codes.keys():
             yield column.name, (owner[axis], [codes[factor.labels[row]] for row in factor.codes])
+
+
+def attribute_codes(
+    layout: Layout, file: LayoutFile, schema: Schema
+) -> dict[str, dict[str, Sequence[str]]]:
+    """Return the columns that tell the level of each attribute, with the code of each level.
+
+    Returns:
+      Attribute to column to codes; empty if the columns do not tell every attribute of the schema.
+    """
+    found: dict[str, dict[str, Sequence[str]]] = {one.name: {} for one in schema.attributes}
+    for column, (attribute, codes) in _levels(layout, file, schema):
+        found[attribute][column] = codes
+    for one in schema.attributes:
+        if len({*zip(*found[one.name].values(), strict=True)}) < len(one.levels):
+            return {}
+    return found

@@ -250,6 +250,7 @@ class Release:
         *,
         confidence: float = 0.9,
         ideal: float | None = None,
+        share: str | None = None,
     ) -> AreaTables:
         """Return tables of districts or other areas, as `das areas`.
 
@@ -258,6 +259,7 @@ class Release:
           tables: Queries such as `"sex * age[65+]"`; totals are always included.
           confidence: Confidence level of the intervals.
           ideal: Persons of the ideal area; default: the mean over the areas.
+          share: A query of one answer, such as total, in which each count has a share.
 
         Returns:
           `table` with protected counts, estimates, intervals and deviations (docs/areas.md),
@@ -276,7 +278,7 @@ class Release:
             named = AreaFile(codes, ())
         else:
             named = self._file(areas)
-        return tabulate_areas(resolved, named, tables, confidence, ideal)
+        return tabulate_areas(resolved, named, tables, confidence, ideal, share)
 
     # --- verification -----------------------------------------------------------------------------
 

@@ -95,6 +95,7 @@ class AreasRequest:
       geolevel: All geounits of this geolevel, such as county.
       confidence: Confidence level of the intervals.
       ideal: Persons of the ideal area. Default: an equal share of all.
+      share: Also print the share of each count in this query of one answer, such as total.
     """
 
     assign: Place | None = None
@@ -104,6 +105,7 @@ class AreasRequest:
     geolevel: str | None = None
     confidence: float = 0.9
     ideal: float | None = None
+    share: str | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class ExploreRequest:
     """Options of `das explore`.
 
     Attributes:
-      boundaries: Outlines of geounits: GeoJSON, or GeoParquet with WKB.
+      boundaries: Outlines of geounits: GeoJSON.
       join: Property of the boundaries that is the geocode. Default: the one that fits.
       names: Property of the boundaries that is the name of a place.
       tables: Table, such as total; repeat for more. Default: all of the release.
@@ -142,6 +144,27 @@ class ExportRequest:
     to: Path = Path("export")
     zip: bool = False
     leave_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """Options of `das compare`.
+
+    Attributes:
+      ours: Release, run, or published files.
+      theirs: Release, run, or published files.
+      layout: Layout of the variables: pl94, or the path of a YAML file like those in conf/export.
+      tables: Table of the layout, such as P001; repeat for more. Default: all that both have.
+      geolevels: Geolevel, such as tract; repeat for more. Default: all that both have.
+      page: Also write a page with measures and pictures to this HTML file.
+    """
+
+    ours: Place
+    theirs: Place
+    layout: str = field(default="pl94", metadata={"option": "--as"})
+    tables: tuple[str, ...] = field(default=(), metadata={"option": "--table"})
+    geolevels: tuple[str, ...] = field(default=(), metadata={"option": "--geolevel"})
+    page: Path | None = None
 
 
 @dataclass(frozen=True)

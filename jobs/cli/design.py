@@ -42,18 +42,12 @@ def plan(
         typer.echo(json.dumps(summarize_spine(load_run(config)), indent=1))
         return
     if request.compare_planners:
-        refuse_others(request, "compare_planners", "geolevel", "order", "tables", "report")
+        refuse_others(request, "compare_planners", "geolevel", "order", "tables")
         from jobs.design.planning.planners import compare_planners
-        from jobs.design.planning.planners_page import print_planners, write_planners_page
+        from jobs.design.planning.terminal import print_planners
         from jobs.pipeline.config.load import load_run
-        from jobs.pipeline.storage.files import refuse_foreign
 
-        if request.report is not None:
-            refuse_foreign(request.report, b"<!DOCTYPE html>", "a report, which is replaced")
-        comparison = compare_planners(load_run(config).last, request)
-        if request.report is not None:
-            write_planners_page(comparison, request.report)
-        print_planners(comparison, as_json=as_json)
+        print_planners(compare_planners(load_run(config).last, request), as_json=as_json)
         return
     if request.learn is not None:
         refuse_others(request, "learn", "public")

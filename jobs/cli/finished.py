@@ -85,6 +85,15 @@ class Finished:
         return inner if is_run else self.release
 
 
+def is_finished(path: Place) -> bool:
+    """Return whether a path names a release or a run, rather than files of others."""
+    from jobs.pipeline.storage.layout import is_release, release_folder
+
+    if isinstance(path, Path) and path.suffix in (".yaml", ".yml"):
+        return True
+    return is_release(path) or is_release(release_folder(path, None))
+
+
 def is_survey_file(config: Path) -> bool:
     """Return whether a run file belongs to a survey."""
     from jobs.pipeline.config.files import is_survey

@@ -27,7 +27,8 @@ _GROUPS: Mapping[str, Sequence[Callable[..., None]]] = {
     "Design": (design.init, design.generate, design.plan),
     "Use a release": (
         *(releases.verify, releases.inspect, releases.tables, releases.estimate),
-        *(releases.areas, releases.explore, releases.export, releases.replicate),
+        *(releases.areas, releases.explore, releases.export, releases.compare),
+        releases.replicate,
     ),
     "Surveys": (design.generate_survey,),
 }

@@ -7,7 +7,6 @@ an option, and its text in the docstring of the class is the help of the option.
 from __future__ import annotations
 
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -75,12 +74,12 @@ def read_master(value: str) -> str:
     """Parse a Spark master of the command line.
 
     Raises:
-      ConfigError: The text holds a secret, or is no URL of a server.
+      ConfigError: The text is the URL of a Spark Connect server.
     """
-    from jobs.pipeline.config.protection import refuse_bad_remote
+    from jobs.pipeline.config.protection import refuse_remote
 
     with _refused_at("--master"):
-        refuse_bad_remote(value)
+        refuse_remote(value)
     return value
 
 
@@ -178,13 +177,13 @@ class RunOptions(SessionOptions):
     """Options of all commands that read confidential data.
 
     Attributes:
-      log: Append events to this file or address, one JSON object per line.
+      log: Append events to this file, one JSON object per line.
       confidential: Folder of confidential files; replaces output.confidential.
       out: Run folder; replaces output.directory.
       solution: Name of a further solution, in OUT/solutions.
     """
 
-    log: Place | None = field(default=None, metadata={"option": "--log-json"})
+    log: Path | None = field(default=None, metadata={"option": "--log-json"})
     confidential: Place | None = None
     out: Place | None = None
     solution: str | None = None
@@ -285,13 +284,10 @@ def meanings(kind: type) -> dict[str, str]:
 
 
 def with_arrow_alone(resolved: Resolved) -> Resolved:
-    """Make Arrow work without pandas, unless the run uses a Connect session; return the run."""
-    from jobs.pipeline.config.protection import REMOTE_VARIABLE, is_remote
+    """Make Arrow work without pandas, and return the run."""
+    from jobs.pipeline.tasks.arrow_alone import leave_pandas_out
 
-    if not is_remote(resolved.config.runtime.master or os.environ.get(REMOTE_VARIABLE, "")):
-        from jobs.pipeline.tasks.arrow_alone import leave_pandas_out
-
-        leave_pandas_out()
+    leave_pandas_out()
     return resolved
 
 

@@ -13,6 +13,7 @@ import json
 import sys
 from enum import Enum
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -93,14 +94,20 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
     for kind in model.__mro__:
         if not issubclass(kind, BaseModel) or kind is BaseModel:
             continue
-        body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]
-        for field, text in pairwise(body):
+        for field, text in pairwise(_classes(inspect.getfile(kind))[kind.__name__].body):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
                 texts[field.target.id] = " ".join(text.value.value.split())  # type: ignore[attr-defined, union-attr]
     return {
         key: texts[name] or _FORMAT
         for name, key in zip(model.model_fields, model_fields(model), strict=True)
     }
+
+
+@cache
+def _classes(path: str) -> dict[str, ast.ClassDef]:
+    """Return the classes of a module by name."""
+    body = ast.parse(Path(path).read_text(encoding="utf-8")).body
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from das.errors import ConfigError, OutputError
 from jobs.analysis.boundaries import Boundaries
 from jobs.analysis.requests import (
     AreasRequest,
+    CompareRequest,
     EstimateRequest,
     ExploreRequest,
     ExportRequest,
@@ -25,7 +26,7 @@ from jobs.analysis.requests import (
     product_named,
 )
 from jobs.analysis.results import ResultFile
-from jobs.cli.finished import Finished, is_survey_file
+from jobs.cli.finished import Finished, is_finished, is_survey_file
 from jobs.cli.options import (
     ConfigArgument,
     FolderArgument,
@@ -51,16 +52,23 @@ def verify(
         Path | None,
         typer.Option(help="Also write a certificate to this HTML file.", parser=read_local),
     ] = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option(help="Also write a draft for the registry of deployments.", parser=read_local),
+    ] = None,
     product: ProductOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Check a release from its files alone.
 
     Checks digests, sums over the tree and invariants. The certificate is one page to sign:
-    guarantee, budget, exact values, digests.
+    guarantee, budget, exact values, digests. The draft is YAML for the Differential Privacy
+    Deployments Registry.
     """
     from jobs.pipeline.documents.intervals import digest_of
+    from jobs.pipeline.documents.manifest import read_manifest
     from jobs.pipeline.release.verify import verify_run
+    from jobs.pipeline.report import registry as registry_draft
     from jobs.pipeline.report.certificate import Verified
     from jobs.pipeline.report.page import START
     from jobs.pipeline.storage.files import refuse_foreign
@@ -70,11 +78,13 @@ def verify(
         refuse_options("goes with --certificate", product=product)
     else:
         refuse_foreign(certificate, START, "a page, which is replaced")
+    if registry is not None:
+        refuse_foreign(registry, registry_draft.START, "a draft, which is replaced")
     survey = release.load_survey()
     if survey is not None:
         from jobs.survey.manifest import verify_survey
 
-        refuse_options("is for censuses: a survey is one product", product=product)
+        refuse_options("is for censuses", product=product, registry=registry)
         manifest = survey.made.manifest
         checked: Mapping[str, int | float | str] = verify_survey(survey)
     else:
@@ -86,6 +96,10 @@ def verify(
     if not quiet:
         typer.echo("verified: digests, sums, exact values and budget are right", err=True)
     typer.echo(json.dumps(checked))
+    if registry is not None:
+        about = resolved.config.about
+        registry_draft.write_registry_draft(read_manifest(resolved.last.release), about, registry)
+        _name_published(registry)
     if certificate is None:
         return
     verified = Verified(digest_of(manifest), datetime.now(UTC), checked)
@@ -95,7 +109,6 @@ def verify(
 
         write_survey_certificate(read_survey_manifest(manifest), verified, certificate)
     else:
-        from jobs.pipeline.documents.manifest import read_manifest
         from jobs.pipeline.report.certificate import write_certificate
 
         write_certificate(read_manifest(certified), verified, certificate)
@@ -244,8 +257,9 @@ def areas(
     named = work.name_areas(resolved, request)
     for note in named.notes:
         typer.echo(printable(f"{request.assign}: {note}"), err=True)
-    most_rows = work.MOST_PRINTED if is_printed else work.MOST_ROWS
-    settings = (request.confidence, request.ideal, most_rows)
+    if is_printed:
+        work.refuse_long_print(resolved, named, request.table)
+    settings = (request.confidence, request.ideal, request.share)
     tabulated = work.tabulate_areas(resolved, named, request.table, *settings)
     if boundaries.geojson is not None:
         for note in boundaries.write(tabulated.table):
@@ -308,6 +322,42 @@ def export(release: Finished, request: ExportRequest, quiet: QuietOption = False
 
     for path in export_release(release.load(), request, Reporter(quiet=quiet)):
         _name_published(path)
+
+
+@with_options
+def compare(
+    request: CompareRequest,
+    file: ResultFile,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare a release with published counts, or any two of them.
+
+    Releases, redistricting files, privacy-protected microdata and tables with a column GEOID are
+    joined by geocode. Neither is taken for the truth.
+    """
+    from jobs.analysis.compare import compare as work
+    from jobs.analysis.compare.page import write_comparison
+    from jobs.analysis.compare.sides import open_sides
+    from jobs.analysis.layouts import read_layout
+    from jobs.pipeline.report.page import START
+    from jobs.pipeline.storage.files import refuse_foreign
+    from jobs.pipeline.tasks.progress import Reporter
+
+    file.check("das compare", work.CSV_START)
+    if request.page is not None:
+        refuse_foreign(request.page, START, "a page, which is replaced")
+    layout, paths = read_layout(request.layout), (request.ours, request.theirs)
+    runs = [Finished(path).load() if is_finished(path) else None for path in paths]
+    ours, theirs = open_sides(paths, runs, layout)
+    compared = work.compare_sides(ours, theirs, layout, request, Reporter(quiet=quiet))
+    if file.output is not None:
+        file.write(work.joined_rows(compared, layout))
+        _name_published(file.output)
+    if request.page is not None:
+        write_comparison(compared, layout.source, request, request.page)
+        _name_published(request.page)
+    work.print_summary(compared, as_json=as_json)
 
 
 @with_options

@@ -177,15 +177,15 @@ def do_stages(job: Job, names: Sequence[str]) -> None:
 
     Before the first stage of post-processing, outputs of other settings are removed.
     """
-    stages = [stage for stage in STAGES if stage.name in names]
-    uses_learned = [stage.name for stage in stages if stage.name in _USES_LEARNED]
-    for number, stage in enumerate(stages, 1):
-        if [stage.name] == uses_learned[:1]:
+    before = next((name for name in _USES_LEARNED if name in names), None)
+    for stage in STAGES:
+        if stage.name not in names:
+            continue
+        if stage.name == before:
             refuse_same_counts(job)
         if stage.name == SOLVING[0]:
             remove_outdated(job.products)
-        with job.reporter.stages(number, len(stages)):
-            stage.function(job)
+        stage.function(job)
 
 
 def run(

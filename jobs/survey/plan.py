@@ -21,7 +21,7 @@ from das.errors import ConfigError
 from das.means.estimates import Column, Steps, Strata, clipped_noise, refuse_unmeasurable
 from das.mechanisms.conditional import margin_rows, most_steps, refuse_large
 from das.privacy.budget import Budget, changed_record_bound
-from das.privacy.conditioning import calibrated, conditioned, gamma_of
+from das.privacy.conditioning import calibrated, conditioned
 from das.privacy.cost import Pure
 from das.queries.sensitivity import Neighbors
 from das.synthesis.records import Domain
@@ -485,11 +485,6 @@ class Conditioning:
     records: int
 
     @property
-    def gamma(self) -> Fraction:
-        """Return gamma of the theorem of Gong & Meng; the largest, since counts are nonnegative."""
-        return gamma_of(has_limits=True)
-
-    @property
     def noise(self) -> Pure:
         """Return the privacy loss of the unconditional noise for one changed record."""
         return Pure(CHANGED / self.scale)
@@ -497,7 +492,7 @@ class Conditioning:
     @property
     def cost(self) -> Pure:
         """Return the proved privacy loss (1 + gamma) k epsilon."""
-        return conditioned(self.noise, self.records, self.gamma)
+        return conditioned(self.noise, self.records)
 
     @classmethod
     def of(cls, cost: Fraction, records: int) -> Conditioning:

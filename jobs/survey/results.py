@@ -20,6 +20,7 @@ from das.arrays import FloatArray
 from das.definition import Definition
 from das.errors import ConfigError, OutputError, VerificationError
 from das.means.estimates import MeanEstimates, NoisySum, estimates_of, shrink
+from das.privacy.conditioning import GAMMA
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
 from das.synthesis.graphical import synthesize_graphical
@@ -398,7 +399,7 @@ def conditioned_of(plan: SurveyPlan, part: str) -> TablePromise | None:
 def _proved(conditioning: Conditioning) -> dict[str, Any]:
     return {
         "k": conditioning.records,
-        "gamma": str(conditioning.gamma),
+        "gamma": str(GAMMA),
         "epsilon": str(conditioning.noise.epsilon),
         "proved": str(conditioning.cost.epsilon),
     }

@@ -11,6 +11,7 @@ import argparse
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -66,16 +67,22 @@ def draw(root: Path, package: str) -> Drawing:
 
 def _imports(path: Path, package: str) -> Iterator[str]:
     """Rooms of a package that a module names in an import."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        names: list[str] = []
+    for name in _imported(path.read_text("utf-8")):
+        inside = name.removeprefix(package.replace("/", ".") + ".")
+        if inside != name:
+            yield inside.partition(".")[0]
+
+
+@cache
+def _imported(source: str) -> tuple[str, ...]:
+    """Names that a module imports."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        for name in names:
-            inside = name.removeprefix(package.replace("/", ".") + ".")
-            if inside != name:
-                yield inside.partition(".")[0]
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(names)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -17,7 +18,6 @@ from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.report import budget, groups
 from jobs.pipeline.run import run
 from jobs.pipeline.tasks.batches import Sizing, TaskSize
-from jobs.pipeline.tasks.connect import decode, encode
 from jobs.pipeline.tasks.executor import LocalTasks, Tasks
 from jobs.pipeline.tasks.progress import Reporter
 
@@ -35,17 +35,17 @@ def fine(batches_per_slot: int) -> Sizing:
     return replace(sizing, **least)
 
 
-class EncodedTasks(LocalTasks):
-    """Tasks whose results go through the encoding of a server, so that all of them can."""
+class PickledTasks(LocalTasks):
+    """Tasks whose results are pickled, as those of Spark are."""
 
     def run(self, label: str, items: Sequence[T], task: Callable[[T], R]) -> list[R]:
         """As `LocalTasks.run`."""
-        return [decode(encode(result)) for result in super().run(label, items, task)]
+        return [pickle.loads(pickle.dumps(result)) for result in super().run(label, items, task)]
 
 
 def tasks_of(config: RunConfig) -> LocalTasks:
     """Tasks of a run file in this process, cut as for two slots."""
-    return EncodedTasks(fine(config.runtime.batches_per_slot), slots=2)
+    return PickledTasks(fine(config.runtime.batches_per_slot), slots=2)
 
 
 @contextmanager

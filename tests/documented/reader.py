@@ -44,6 +44,7 @@ class Reader:
 
     Attributes:
       project: The clone; the first block starts in it.
+      commands: A folder whose commands the shell prefers to those that are installed.
       variables: What the shell has exported so far.
       folder: Where the shell is.
       names: Of the Python session.
@@ -53,6 +54,7 @@ class Reader:
     """
 
     project: Path
+    commands: Path | None = None
     variables: dict[str, str] = field(default_factory=dict)
     folder: Path = field(default_factory=Path)
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "documented"})
@@ -62,6 +64,8 @@ class Reader:
 
     def __post_init__(self) -> None:
         self.variables = environment(self.project)
+        if self.commands:
+            self.variables["PATH"] = f"{self.commands}{os.pathsep}{self.variables['PATH']}"
         self.folder = self.project
 
     def read_page(self, blocks: list[Block]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,12 @@ from tests.checkout import checkout
 from tests.documented import recipes
 from tests.documented.blocks import SHELL, Block, blocks_of, goes_on_from, pages, problems, read
 from tests.documented.reader import BlockError, Reader
+from tests.documented.served import serve
 
 WITH_BLOCKS = [page for page in pages() if any(block.is_run for block in read(page))]
+
+
+README = Path("README.md")
 
 
 class Readers:
@@ -22,11 +27,15 @@ class Readers:
 
     Args:
       folder: Where they work, each in a clone of its own.
+      commands: Of all pages but the README and those that go on from it.
       one: The only reader, if there is one, who reads all pages in one clone.
     """
 
-    def __init__(self, folder: Path, one: Reader | None = None) -> None:
+    def __init__(
+        self, folder: Path, commands: Path | None = None, one: Reader | None = None
+    ) -> None:
         self._folder = folder
+        self._commands = commands
         self._one = one
         self._done: dict[Path, Reader] = {}
 
@@ -49,14 +58,15 @@ class Readers:
         else:
             folder = self._folder / str(page).replace("/", "-").removesuffix(".md")
             folder.mkdir()
-            reader = Reader(checkout(folder))
+            reader = Reader(checkout(folder), None if page == README else self._commands)
         reader.read_page(read(page))
         return reader
 
 
 @pytest.fixture(scope="session")
-def readers(tmp_path_factory: pytest.TempPathFactory) -> Readers:
-    return Readers(tmp_path_factory.mktemp("pages"))
+def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readers]:
+    with serve(tmp_path_factory.mktemp("served")) as commands:
+        yield Readers(tmp_path_factory.mktemp("pages"), commands)
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
@@ -75,7 +85,7 @@ def test_the_page_does_what_it_says(page: Path, readers: Readers) -> None:
 @pytest.mark.long
 def test_all_pages_do_so_in_one_folder(tmp_path: Path) -> None:
     """No page makes a folder or spends a grant that another one needs."""
-    readers = Readers(tmp_path, Reader(checkout(tmp_path)))
+    readers = Readers(tmp_path, one=Reader(checkout(tmp_path)))
     for page in WITH_BLOCKS:
         readers.after(page)
 

@@ -16,7 +16,6 @@ from typing import Any
 from wsgiref.types import StartResponse, WSGIApplication
 
 from moto.moto_server.werkzeug_app import (
-    DomainDispatcherApplication,
     MotoRequestHandler,
     create_backend_app,
 )
@@ -63,7 +62,7 @@ def moto_server(
     """
     bucket = f"das{uuid.uuid4().hex[:12]}"
     s3_backends[ACCOUNT]["aws"].create_bucket(bucket, REGION)
-    application = before(_OneByOne(DomainDispatcherApplication(create_backend_app)))
+    application = before(_OneByOne(create_backend_app("s3")))
     server = make_server(
         address, 0, application, threaded=True, request_handler=_Quiet, processes=1
     )

@@ -1,4 +1,4 @@
-"""Print summaries of plans and accounts on a terminal, as JSON or as tables."""
+"""Print plans, comparisons of planners and accounts on a terminal, as JSON or as tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -21,11 +22,21 @@ from jobs.pipeline.printable import counted, printable, result_console
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import account_table
 from jobs.pipeline.report.console import terminal_table
-from jobs.pipeline.report.table import Table, names
+from jobs.pipeline.report.table import Table, gridded, labels, names, numbers, shaded
 from jobs.pipeline.storage.account import FailedCheck
 from jobs.pipeline.storage.place import Place
 
+if TYPE_CHECKING:
+    from jobs.design.planning.planners import PlannerComparison
+
 _MOST_FORMULAS = 5  # shown
+_NAMES = {
+    "run": "this run",
+    "residual_planner": "ResidualPlanner",
+    "residual_planner_plus": "ResidualPlanner+",
+    "orp": "oblique planner",
+    "hdmm": "HDMM",
+}
 
 
 def print_summaries(
@@ -120,6 +131,43 @@ def _notes(summary: PlanSummary) -> list[str]:
     lines += [f"does not exist yet: {line}" for line in summary.absent or ()]
     lines += [f"cannot be read here, so not checked: {line}" for line in summary.closed or ()]
     return lines
+
+
+def print_planners(summary: PlannerComparison, *, as_json: bool) -> None:
+    """Print the comparison as JSON, or as a table with the planners left out."""
+    if as_json:
+        typer.echo(json.dumps(json_of(summary), indent=1))
+        return
+    console = result_console()
+    console.print(
+        Text(printable(summary.name), "bold"),
+        printable(f" {summary.geolevel}, rho {summary.rho}: {summary.workload}"),
+    )
+    console.print(terminal_table(method_table(summary)))
+    for skipped in summary.skipped:
+        console.print(printable(f"left out: {skipped.method}: {skipped.reason}"))
+
+
+def method_table(summary: PlannerComparison) -> Table:
+    """Return quantiles of the standard errors, one row per method."""
+    methods = summary.methods
+    errors = [[*vars(method.answers).values(), method.rmse] for method in methods]
+    cells = shaded(errors, text.decimal, logarithmic=True)
+    titles = ("Least", "Tenth", "Median", "Ninetieth", "Largest", "RMSE")
+    columns = [
+        labels("Method", [_NAMES[method.method] for method in methods]),
+        labels("Minimizes", [method.objective for method in methods]),
+        *gridded(titles, cells),
+        numbers("Ratio", [method.ratio for method in methods], text.decimal, "largest : least"),
+    ]
+    return Table.of(
+        "methods",
+        f"Standard errors of all answers of all tables, in {summary.records}",
+        columns,
+        "Quantiles over answers: one in ten has at most the tenth. RMSE: root mean square. Sums "
+        "add up variances: mean variances of tables (equal weight per table), the same times the "
+        "root of the number of answers, or variances of all answers. Power mean: over tables.",
+    )
 
 
 def print_account(

@@ -8,16 +8,26 @@ elderly and size agree, and no household is in an impossible cell.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
+from itertools import product
 
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
 from das.schema import Schema
-from jobs.design.synthetic.household_types import COUPLES, LARGEST_SIZE, household_types
 from jobs.design.synthetic.persons import Entries
 
 Uniform = Callable[[int], FloatArray]
+
+COUPLES = (
+    "married_opposite_sex",
+    "married_same_sex",
+    "cohabiting_opposite_sex",
+    "cohabiting_same_sex",
+    "no_partner",
+)
+AGES_OF_MINORS = ("none", "under_6", "6_to_17", "both")
+LARGEST_SIZE = 7  # stands for 7 and more
 
 # Householders by age: first ages of the levels of hhage, and their weights.
 _FIRST_AGES = np.array([15, 25, 35, 45, 55, 60, 65, 75, 85, 101])
@@ -52,7 +62,8 @@ def add_household_details(
     rows, cells, counts = entries
     rows, cells = np.repeat(rows, counts), np.repeat(cells, counts)
     hispanic, race = cells // len(races) % 2, races[cells % len(races)]
-    age, is_male, couple, oldest, types = _draw_people(uniform, len(rows))
+    levels = schema.attribute("hhtype").levels
+    age, is_male, couple, oldest, types = _draw_people(uniform, len(rows), levels)
     level = _level_of(age)
     likely = _OWNERS[level] * _OWNER_TILT[race] * np.where(hispanic == 1, _HISPANIC_TILT, 1.0)
     owns = uniform(len(rows)) < likely + 0.1 * (couple < 2)  # the married
@@ -90,11 +101,11 @@ def _level_of(age: IntArray) -> IntArray:
 
 
 def _draw_people(
-    uniform: Uniform, number: int
+    uniform: Uniform, number: int, levels: tuple[str, ...]
 ) -> tuple[IntArray, BoolArray, IntArray, IntArray, IntArray]:
     """Draw age and sex of householders, couple, age of the oldest member, and household type.
 
-    Couples are indices into `COUPLES`, types are indices into `household_types`.
+    Couples are indices into `COUPLES`, types are indices into the levels of `hhtype`.
     """
 
     def chance(probability: FloatArray | float) -> BoolArray:
@@ -153,7 +164,7 @@ def _draw_people(
     has_minor_head = (age < 18) | (has_partner & (partner < 18))
     minors += young
     size = 1 + has_partner + minors.sum(1) + adults
-    types = _numbers()[
+    types = _numbers(levels)[
         couple,
         _ages(young),
         _ages(minors),
@@ -185,13 +196,38 @@ def _ages(minors: IntArray) -> IntArray:
     return np.asarray((minors[:, 0] > 0) + 2 * (minors[:, 1] > 0), np.int64)
 
 
-@lru_cache
-def _numbers() -> IntArray:
+@cache
+def _numbers(levels: tuple[str, ...]) -> IntArray:
     """Return the index of a household type by its facts; -1 for impossible combinations."""
     out = np.full((len(COUPLES), 4, 4, 2, 2, 2, LARGEST_SIZE + 1), -1)
-    ages = ("none", "under_6", "6_to_17", "both")
-    for number, kind in enumerate(household_types()):
-        facts = (COUPLES.index(kind.couple), ages.index(kind.own), ages.index(kind.minors))
-        flags = (int(kind.relatives), int(kind.minor_head), int(kind.generations))
-        out[*facts, *flags, kind.size] = number
+    index_of = {level: index for index, level in enumerate(levels)}
+    for facts in product(*(range(size) for size in out.shape)):
+        out[facts] = index_of.get(household_type(facts), -1)
     return out
+
+
+def household_type(facts: tuple[int, ...]) -> str:
+    """Return the name of a household type, without facts that follow from earlier ones.
+
+    Args:
+      facts: In this order:
+        couple: Index into `COUPLES`.
+        own: Ages of the householder's own children under 18, an index into `AGES_OF_MINORS`.
+        minors: Ages of all persons under 18 except householder and partner.
+        relatives: Whether a member is related to the householder, spouses included.
+        minor_head: Whether householder or partner are under 18; 0 if other members are.
+        generations: Whether a child of the householder and a grandchild or a parent are members.
+        size: Number of persons, 1 to 7; 7 stands for more.
+    """
+    couple, own, minors, relatives, minor_head, generations, size = facts
+    follows = couple < 2 or own or generations or size == 1
+    named = {
+        COUPLES[couple]: True,
+        "relatives" if relatives else "no_relatives": not follows or relatives != (size > 1),
+        f"own_{AGES_OF_MINORS[own]}": own,
+        f"minors_{AGES_OF_MINORS[minors]}": minors != own,
+        "minor_head": minor_head,
+        "three_generations": generations,
+        f"size_{size}" + "_or_more" * (size == LARGEST_SIZE): True,
+    }
+    return "-".join(fact for fact, is_stated in named.items() if is_stated)

@@ -55,17 +55,6 @@ def read_run_file(path: Place) -> RunConfig:
     for key, what in {"attributes": "a schema", "levels": "an allocation"}.items():
         if key in document and not {"products", "geography"} & document.keys():
             raise ConfigError(str(path), f"is {what}", want="the run file that names it")
-    if document.get("format", 1) == 1 and {"schema", "data"} & document.keys():
-        raise ConfigError(
-            str(path),
-            "is of format 1, which is not read any more",
-            remedy="write `format: 3`; put schema, data, invariants, solve, evaluate, of privacy "
-            "rho, epsilon, epsilon_from, allocation, on_demand_queries and product, and of output "
-            "microdata, tables, table_formats and h1 under `products: {persons: ...}`; the section "
-            "units before it, under `products: {units: ...}` with its `privacy: {product: units}`; "
-            "and `exact: {product: units, query: QUERY}` for `units: QUERY` of facilities; the "
-            "folder of the run stays valid (docs/configuration.md)",
-        )
     return _validated(path, document, RunConfig)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from das.errors import RuntimeSetupError
 
@@ -24,14 +23,9 @@ PROTECTION: Mapping[str, str] = {
     ENCRYPT_FILES: "true",
 }
 
-REMOTE_VARIABLE = "SPARK_REMOTE"
-TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-_REMOTE = "sc://"
 
 # Of properties whose value is a secret; others name files or sizes of secrets.
 _SECRET = re.compile(r"(secret|password|token|(access|secret)\.?key)$", re.IGNORECASE)
-# Of parameters of a URL; the others are sent as headers.
-_SECRET_PARAMETER = re.compile(r"secret|passw|token|key$|auth|credential", re.IGNORECASE)
 
 
 def is_local(master: str) -> bool:
@@ -39,59 +33,18 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def is_remote(master: str) -> bool:
-    """Return whether a master is the URL of a Spark Connect server."""
-    return master.startswith(_REMOTE)
-
-
-def remote_problem(url: str) -> str | None:
-    """Return why a URL is not that of a Spark Connect server, without quoting it; else None."""
-    form = "must be sc://host:port, then perhaps /;name=value;name=value"
-    try:
-        parts = urlsplit("//" + url.removeprefix(_REMOTE))
-        port = parts.port
-    except ValueError:
-        return form
-    path, *parameters = parts.path.split(";")
-    named = all(re.fullmatch(r"[^=]+=[^=]*", parameter) for parameter in parameters)
-    is_one = is_remote(url) and parts.hostname and port != 0 and path in ("", "/") and named
-    extra = parts.query or parts.fragment
-    return None if is_one and not extra else form
-
-
-def remote_secret(url: str) -> str | None:
-    """Name the secret in the URL of a Spark Connect server: a parameter, or the user.
-
-    Args:
-      url: The URL, whether or not it is a valid one.
-    """
-    text = url.removeprefix(_REMOTE)
-    for parameter in text.split(";")[1:]:
-        name = parameter.partition("=")[0]
-        if _SECRET_PARAMETER.search(name):
-            return name
-    return "user" if "@" in text.split("/")[0] else None
-
-
-def refuse_bad_remote(master: str | None) -> str | None:
-    """Return a Spark master, unless it is an invalid URL or holds a secret.
+def refuse_remote(master: str | None) -> str | None:
+    """Return a Spark master, unless it is the URL of a Spark Connect server.
 
     Raises:
-      ValueError: The URL of a Spark Connect server holds a secret, or is invalid. The text quotes
-        nothing of the URL but the name of a parameter.
+      ValueError: The URL names such a server, which has no RDDs. The text does not quote the URL,
+        since it can hold a token.
     """
-    if master is None or not is_remote(master):
-        return master
-    secret = remote_secret(master)
-    if secret is not None:
+    if master is not None and master.startswith("sc://"):
         raise ValueError(
-            f"holds a secret ({secret}): neither a run file nor a command line is a place for one; "
-            f"give the whole URL by the environment variable {REMOTE_VARIABLE} and no master, or "
-            f"the token alone by {TOKEN_VARIABLE}"
+            "is a Spark Connect server, on which no task runs; name a master, such as local[4,4] "
+            "or spark://host:7077, or use spark-submit"
         )
-    problem = remote_problem(master)
-    if problem is not None:
-        raise ValueError(problem)
     return master
 
 

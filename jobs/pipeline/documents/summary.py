@@ -122,11 +122,6 @@ class Summary:
     stages: dict[str, Costs]
     parts: tuple[Part, ...]
 
-    @property
-    def stragglers(self) -> list[Straggler]:
-        """Return the stragglers of all parts."""
-        return [straggler for part in self.parts for straggler in part.stragglers]
-
 
 def summary_of(parts: Sequence[Part]) -> Summary:
     """Merge equal parts of several starts, and compute their sums by stage and in total.

@@ -89,10 +89,7 @@ def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
     percent = f"{100 * accuracy.confidence:.10g} %"
     factor = normal_factor(accuracy.confidence)
     values = [[accuracy.half_widths.get((level, table)) for level in levels] for table in tables]
-    caption = (
-        f"Mean half width of the {percent} interval of one answer, by table (panel) and geolevel, "
-        "on one logarithmic scale with zero. Dashed: from one noisy answer alone, if measured."
-    )
+    caption = text.prose("accuracy.caption", percent=percent)
     legend = [("released", "estimate from all noisy answers"), ("raw", "one noisy answer")]
     label = f"Half width of the {percent} interval, in {manifest.records}"
     expected = expected_rmse(manifest.budget, levels)
@@ -100,12 +97,7 @@ def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
     alone = [[None if one is None else factor * one for one in row] for row in raw]
     axes, series = (tables, levels), {"raw": alone, "released": values}
     figure = query_figure("accuracy", axes, series, label, caption, legend)
-    note = (
-        "From the standard errors in estimates/tables; average over geounits and answers. Most "
-        "protected counts are closer to the truth than these unbiased estimates. Nothing here was "
-        "compared with confidential data."
-    )
-    grid = level_grid("accuracy-grid", label, values, axes, note)
+    grid = level_grid("accuracy-grid", label, values, axes, text.prose("accuracy.note"))
     title, lead = "Accuracy of the tables", _lead(manifest, accuracy)
     return Section("accuracy", title, lead, [figure, grid])
 
@@ -126,12 +118,6 @@ def _lead(manifest: Manifest, accuracy: Accuracy) -> str:
 
 def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
     """Return the errors of released counts, estimated without the true data."""
-    lead = (
-        "The release was measured and solved again as if it were the truth, with fresh noise of "
-        "the same distributions. The errors of these replicates estimate those of the release; "
-        "nothing here was compared with confidential data. Every released count has an interval "
-        "in the folder intervals."
-    )
     places = _places(manifest.geolevels, intervals)
     bias = tilted(_grid(intervals, places, "bias"))
     leaning = "Mean error by size of the count: which way solving leans"
@@ -139,7 +125,7 @@ def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
         errors_table(manifest.geolevels, intervals),
         _table("interval-bias", leaning, places, bias),
     ]
-    return Section("intervals", "Error of released counts", lead, blocks)
+    return Section("intervals", "Error of released counts", text.prose("intervals.lead"), blocks)
 
 
 def errors_table(levels: Sequence[str], intervals: Intervals) -> Table:

@@ -90,16 +90,10 @@ class Spending:
 
 def budget_section(spending: Spending) -> Section:
     """Show shares of the budget and all measured queries."""
-    lead = (
-        "Every record lies on one path from the root to a leaf, and the costs along any such path "
-        f"add up to exactly {spending.unit}. A query with a larger share has less noise."
-    )
+    lead = text.prose("budget.lead", unit=spending.unit)
     blocks = [share_table(spending), measured_table(spending)]
     if spending.strata:
-        lead += (
-            " Strata are groups of records that are measured separately. A record is in one "
-            "stratum, so a path follows geounits within one stratum."
-        )
+        lead += text.prose("budget.strata")
         blocks.insert(0, strata_table(spending))
     return Section("budget", "Privacy budget", lead, blocks)
 
@@ -110,16 +104,10 @@ def noise_section(spending: Spending) -> Section:
     expected = expected_rmse(spending.rows, levels)
     queries = query_order(spending.rows)
     titles = " or ".join(kind.title for kind in noise_kinds(spending.rows))
-    lead = (
-        f"Each noisy answer is the true answer plus a {titles} variable with mean zero and the "
-        "standard deviation below, whatever the true answer is."
-    )
+    lead = text.prose("noise.lead", titles=titles)
     values = [[expected.get((level, query)) for level in levels] for query in queries]
     label = f"Standard deviation of one noisy answer, in {spending.records}"
-    caption = (
-        "Standard deviation of one raw noisy answer, by query (panel) and geolevel, on one "
-        "logarithmic scale. A gap means that the query is not measured there."
-    )
+    caption = text.prose("noise.caption")
     axes, legend = (queries, levels), [("raw", "noisy answer")]
     figure = query_figure("noise", axes, {"raw": values}, label, caption, legend)
     grid = level_grid("noise-grid", label, values, axes)
@@ -148,10 +136,7 @@ def account_table(
         bounded = next(one for one in account.grants if one.neighbors is Neighbors.BOUNDED)
         unstated = [Cell("not stated"), name(Neighbors.UNBOUNDED), *[Cell(EMPTY)] * 3]
         composed.append([*together, *unstated])
-        note += (
-            f" About an added record nothing is stated: grant {bounded.grant} of "
-            f"{bounded.product} protects changed records alone."
-        )
+        note += text.prose("account.bounded", grant=bounded.grant, product=bounded.product)
     columns = [
         Column("Product", numeric=False),
         Column("Grant", numeric=False),
@@ -171,10 +156,7 @@ def account_table(
     if any(grant.exact is None for grant in account.grants):
         note += " For some grants, what is exact was not recorded."
     if len({grant.definition for grant in account.grants}) > 1:
-        note += (
-            f" Where grants in {text.RHO} and in {text.EPSILON} are added, {text.EPSILON} is the "
-            f"smallest that holds; it may be less than the sum of {text.RHO} implies."
-        )
+        note += text.prose("account.units", rho=text.RHO, epsilon=text.EPSILON)
     return Table(key, caption, columns, body, note)
 
 
@@ -216,10 +198,7 @@ def strata_table(spending: Spending) -> Table:
         if kind.change is Change.ATTRIBUTE:
             changed = (cost[kind.change, kind.name] for cost in costs)
             columns.append(fractions(unit, changed, f"only {words(kind.name)}"))
-    note = (
-        "Cost of one record, and of a change of one attribute within the stratum. A change into "
-        "another stratum costs half of the one and half of the other."
-    )
+    note = text.prose("strata.note")
     return Table.of("strata", "Groups that are measured separately", columns, note)
 
 
@@ -243,15 +222,9 @@ def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
         f"{text.percent_above(attacks.advantage)} from {_BASES[attacks.basis]}"
         for attacks in bounds
     )
-    note = (
-        "The attacker knows all but from which of two neighbors the release was made. Right: if "
-        f"both were equally likely before. The advantage is at most {gains}; all rounded up."
-    )
+    note = text.prose("attacks.note", gains=gains)
     if mu_gdp is not None:
-        note += (
-            f" Continuous noise of this budget would be μ-GDP with μ = {text.upward(mu_gdp)}; "
-            "discrete noise is close to it, and the bounds here hold."
-        )
+        note += text.prose("attacks.gdp", mu_gdp=text.upward(mu_gdp))
     return Table.of("attacks", "What an attacker can gain at most", columns, note)
 
 
@@ -378,11 +351,7 @@ def share_table(spending: Spending) -> Table:
         *gridded(titles, grid),
     ]
     caption = f"Share of {spending.unit} by query and geolevel"
-    note = (
-        "Ordinary geounits. An only child equals its parent, so it is not measured again: the "
-        "topmost geounit of such a chain is measured with the shares of the whole chain."
-    )
-    return Table.of("budget-shares", caption, columns, note)
+    return Table.of("budget-shares", caption, columns, text.prose("share.note"))
 
 
 def noise_kinds(budget: Sequence[BudgetRow]) -> list[type[Mechanism]]:
@@ -414,10 +383,7 @@ def measured_table(spending: Spending, *, counted: bool = True) -> Table:
     ]
     if counted:
         columns.append(numbers("Geounits", (row.geounits for row in rows)))
-    note = (
-        "Std. dev.: of one noisy answer. About 9 in 10 noisy answers lie within 1.645 standard "
-        "deviations of the truth."
-    )
+    note = text.prose("measured.note")
     if any(row.charged == "together" for row in spending.rows):
         note = f"{note} {text.TOGETHER}"
     return Table.of("budget-table", "Every measured query", columns, note)
@@ -441,10 +407,6 @@ def guarantee_section(
     """
     privacy = manifest.privacy
     whole = covering(privacy, *accounts)
-    lead = (
-        "The guarantee limits what anyone can learn about one record from this release, whatever "
-        "else they know and however much they compute."
-    )
     stated = {
         **vars(privacy),
         "together": None if whole is privacy else stated_loss(whole),
@@ -459,7 +421,7 @@ def guarantee_section(
         blocks.append(attacks_table([attacks_of(found, whole.definition.unit)], None))
     if accounts[0] is not None:
         blocks.append(account_table(accounts[0]))
-    return Section("privacy", "Privacy", lead, blocks)
+    return Section("privacy", "Privacy", text.prose("guarantee.lead"), blocks)
 
 
 def person_remark(manifest: Manifest) -> str:
@@ -471,9 +433,7 @@ def person_remark(manifest: Manifest) -> str:
     records, changed = manifest.records, next(iter(manifest.statements), None)
     if records == "persons" or changed is None:
         return ""
-    remark = (
-        f"If one record of {records} describes several people, the guarantee is for the record."
-    )
+    remark = text.prose("person.remark", records=records)
     if changed.comparable is Comparable.NONE or changed.total is None:
         return f"{remark} To a person who moves from one to another nothing is promised."
     total, definition = Fraction(changed.total), manifest.privacy.definition
@@ -507,17 +467,11 @@ def products_sections(manifest: Manifest, products: Sequence[Manifest]) -> list[
     if manifest.together is None:
         return []
     names_of_all = " and ".join(product.records for product in products)
-    lead = (
-        f"{names_of_all.capitalize()} are measured and solved over the same geounits with separate "
-        f"budgets. This page is about the {manifest.records}; every product has a report.html in "
-        "its folder."
+    lead = text.prose(
+        "products.lead", names_of_all=names_of_all.capitalize(), records=manifest.records
     )
     caption = "Cost of all products together"
-    note = (
-        "The sum holds if one record of each product changes at once. For an attacker who knows of "
-        "one record only, the row of its product holds."
-    )
-    composition = account_table(manifest.together, "together", caption, note)
+    composition = account_table(manifest.together, "together", caption, text.prose("products.note"))
     exact = (
         [words(row.query) for row in product.invariants]
         + [f"limits by {words(limit.name)}" for limit in product.limits]

@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from importlib.resources import files
+from typing import Any
+
+import yaml
 
 from jobs.pipeline.config.between import NUMBER
 from jobs.pipeline.config.models.run import AboutConfig
@@ -21,138 +25,21 @@ from jobs.pipeline.report.budget import stated_loss
 from jobs.pipeline.report.page import Block, Prose, Section, render
 from jobs.pipeline.report.table import Table, codes, numbers
 from jobs.pipeline.storage.columns import TEXT
-from jobs.pipeline.storage.layout import MICRODATA
 
 LEVEL = "level=…"  # stands for all geolevels of a dataset
 _ABOVE = "../../"  # from the folder of a product to that of the release
 _LEAST_ANSWERS = 2  # of the query that an example is about
 
 
-_GEOCODE = "The geounit, as text: leading zeros belong to it."
-_QUERY = "The query, by its name."
-_SPARSE = "The last attribute of the schema runs fastest; the first cell is 0."
-
-_ROWS = {
-    "measurements": "One geounit and query, with its noisy answers. Use these for inference: the "
-    "noise is unbiased and its distribution is known. Answers may be negative and do not add up.",
-    "lazy_measurements": "One geounit and on-demand query, with its noisy answers about what may "
-    "be there by the protected counts above. Answers that were not drawn are missing, though "
-    "somebody may be there: sums over those that are there lean down.",
-    "support": "The root, with its protected counts by a query that says where on-demand ones are "
-    "drawn at the root. Its cells are the answers of that query, which _manifest.json names.",
-    "estimates/tables": "One geounit and query, with the best linear unbiased estimates from all "
-    "noisy answers of the tree, and their standard errors. They add up; they may be negative and "
-    "are no whole numbers.",
-    "estimates/whole": "One geounit: the estimates from all noisy answers of the tree that "
-    "das estimate combines for areas. For programs.",
-    "estimates/subtree": "One geounit: the estimates from the noisy answers in and below it. For "
-    "programs.",
-    "counts": "One geounit that has {records}, with its protected counts. Nonnegative whole "
-    "numbers that add up over geography. Solving makes small counts lean up and large ones down.",
-    "microdata/parquet": "One of the {records} of the protected counts. Tabulating them gives the "
-    "protected counts again.",
-    "microdata/csv": "One of the {records} of the protected counts, as the Parquet files.",
-    "joined/parquet": "One of the {records} of the protected counts, with the unit it is put into. "
-    "Which units hold how many follows from what the products agree on; who is with whom beyond "
-    "that is made up, and says nothing about anybody.",
-    "joined/csv": "One of the {records} with its unit, as the Parquet files.",
-    "tables": "One geounit and answer of a table, in a file of its own: the protected count beside "
-    "the unbiased estimate of the truth. A table has the same rows in every format.",
-    "h1": "One geounit, with table H1 of protected counts as CSV.",
-    "invariants": "One geounit and query, with its exact answers: no noise, outside the privacy "
-    "guarantee.",
-    "given": "One geounit and table of public counts that the {records} must fit, as given.",
-    "implied": "One geounit: what the given counts imply for it. For programs.",
-    "tied": "One geounit: what the counts of other products imply for it. For programs.",
-    "geography": "One geounit, with its place in the tree.",
-}
-
-_KINDS = {
-    "noisy": ("measurements", "lazy_measurements"),
-    "estimate": ("estimates/tables",),
-    "protected": (
-        *("counts", "tables", "h1"),
-        *(f"{folder}/{name}" for folder in ("microdata", "joined") for name in MICRODATA),
-    ),
-    "exact": ("invariants", "given", "geography"),
-}
-_COLUMNS = {
-    "geocode": _GEOCODE,
-    "query": _QUERY,
-    "mechanism": "The distribution of the noise, by name.",
-    "parameter": "The parameter of that distribution, an exact fraction: σ² or the scale, as the "
-    "section on noise has it.",
-    "variance": "The variance of the noise of one answer.",
-    "positions": "Which answers of an on-demand query were drawn: their numbers, the first is 0. "
-    "Empty for queries that are drawn completely.",
-    "width": "The bytes of each answer: 1, 2 or 8.",
-    "answers": "One whole number per answer, in the order of the labels that _manifest.json has: "
-    "bytes, the lowest first, two's complement. The least number of so many bytes, such as -128, "
-    "stands for one that needs more.",
-    "escaped": "The answers that need more bytes than the others, 8 each, in order.",
-    "estimate": "One estimate per answer, in the order of the labels that _manifest.json has.",
-    "standard_error": "The standard error of each estimate; 1.645 times that to either side is an "
-    "interval that holds the truth in 90 of 100 cases.",
-    "lower": "In releases of older versions, the lower end of each interval.",
-    "upper": "In releases of older versions, the upper end of each interval.",
-    "values": "Estimates in the coordinates of the estimator.",
-    "matrices": "Their covariance matrices, packed.",
-    "cells": f"Numbers of the cells that are not zero. {_SPARSE}",
-    "counts": "The count of each of these cells.",
-    "parent": "Geocode of the geounit above; empty at the root.",
-    "n_children": "Number of geounits right below.",
-    "only_child": "Whether it is the only geounit of its parent, and so is not measured again.",
-    "chain_end": "The finest geolevel that shares its measurement.",
-    "census_geocode": "Its geocode in the data, the microdata and the tables; geocode is that of "
-    "the spine of the run.",
-    "least": "Fewest {records} of each type, by rows of alike leaves.",
-    "most": "Most {records} of each type.",
-    "low": "Fewest {records} in all.",
-    "high": "Most {records} in all.",
-    "row_least": "Least value of each bounded row.",
-    "row_most": "Largest value of each bounded row.",
-    "geolevel": "The geolevel.",
-    "name": "The name of the geounit, from the public list.",
-    "count": "The protected count.",
-    "estimate_lower": "The lower end of an interval that holds the truth in 90 of 100 cases.",
-    "estimate_upper": "Its upper end.",
-    "H0010001": "All housing units.",
-    "H0010002": "Occupied housing units.",
-    "H0010003": "Vacant housing units.",
-}
-
-_TABLE_COLUMNS = {
-    "estimate": "The unbiased estimate of the true count; may be negative.",
-    "standard_error": "Its standard error; 0 where invariants fix the count.",
-}
-
+_TEXTS: dict[str, Any] = yaml.safe_load(
+    (files("jobs.pipeline.report") / "descriptions.yaml").read_text("utf-8")
+)
+_ROWS: dict[str, str] = _TEXTS["rows"]
+FILES: dict[str, str] = _TEXTS["files"]
 _UNLABELLED = (
     "One whole number per answer, in the order of the levels in manifest.json; of several "
     "attributes, the last runs fastest."
 )
-
-FILES = {
-    "manifest.json": "Every number of the report, and the digest of every dataset.",
-    "report.html": "The report: what was released, what it protects, and how exact it is.",
-    "ledger.jsonl": "What was granted, what every query of every geounit costs, and which "
-    "geolevels were measured; each line carries the digest of the line before.",
-    "planned.json": "The planned strategies: the matrices of the queries that were measured.",
-    "solves.jsonl": "The settings with which the measurements were solved, and when they changed.",
-    "account.json": "All budgets granted for the same people until this was measured, and their "
-    "sum.",
-    "configuration/run.yaml": "The public part of the configuration, with which `das estimate`, "
-    "`das verify` and `das inspect` read this release.",
-    "README.md": "What this is, what lies where, how to read it and how to cite it.",
-    "codebook.json": "What names, codes and labels in these files stand for, for programs.",
-    "codebook.md": "The same for people.",
-    "NOT_FOR_RELEASE.txt": "Says that the noise was seeded for a test.",
-}
-
-_BY_ENDING = {
-    "-schema.yaml": "The attributes of the records, their levels and the queries over them.",
-    "-allocation.yaml": "The shares of the budget by geolevel and query.",
-    ".schema.json": "The JSON Schema of the document of this name: every key and its meaning.",
-}
 
 
 def described(manifest: Manifest) -> list[CodedDataset]:
@@ -182,7 +69,7 @@ def census_levels(manifest: Manifest) -> list[str]:
 def _use_of(dataset: CodedDataset) -> str:
     """Classify a dataset as exact, noisy, an estimate, protected or a working file."""
     path = _bare(dataset.path)
-    return next((kind for kind, paths in _KINDS.items() if path in paths), "working file")
+    return next((kind for kind, paths in _TEXTS["uses"].items() if path in paths), "working file")
 
 
 def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> list[tuple[str, str]]:
@@ -222,7 +109,7 @@ def with_shared(
 
 def _meaning(path: str) -> str:
     name = path.removeprefix(_ABOVE)
-    by_ending = (text for ending, text in _BY_ENDING.items() if name.endswith(ending))
+    by_ending = (text for ending, text in _TEXTS["endings"].items() if name.endswith(ending))
     return FILES.get(name) or next(by_ending, "")
 
 
@@ -261,13 +148,14 @@ def _bare(kind: str) -> str:
 
 def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> CodedDataset:
     bare, counted = _bare(kind), manifest.records
+    meanings: dict[str, str] = _TEXTS["columns"]
     attributes = {attribute.name for attribute in manifest.schema.attributes}
     census = census_levels(manifest)
     levels = {_level(output) for output in outputs}
 
     def meaning(column: str) -> str:
         if column == "geocode" and census:
-            return f"{_GEOCODE} {_whose(manifest, census, bare, levels)}"
+            return f"{meanings[column]} {_whose(manifest, census, bare, levels)}"
         if bare.startswith(("microdata", "joined")) and column in attributes:
             return f"The level of {column}, by its label."
         if bare.startswith("joined") and column != "geocode":
@@ -281,11 +169,11 @@ def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> Code
         if bare == "tables" and column.endswith(": …"):  # of releases of older versions
             return f"The protected counts of {column.partition(':')[0]}, by label."
         if bare == "tables":
-            known = _TABLE_COLUMNS.get(column, _COLUMNS.get(column))
+            known: str | None = {**meanings, **_TEXTS["table_columns"]}.get(column)
             return known or f"The label of {column.removesuffix(' (attribute)')}."
         if bare in ("invariants", "given") and column == "answers":
             return _UNLABELLED
-        return _COLUMNS.get(column, "").replace("{records}", counted)
+        return meanings.get(column, "").replace("{records}", counted)
 
     types: dict[str, str] = {}
     having: dict[str, list[str]] = {}
@@ -340,54 +228,16 @@ def _level(output: Output) -> str:
 # --- the example --------------------------------------------------------------------------------
 
 
-def reading(text: str, sentence: str) -> str:
+def reading(text: str, sentence: str, *, has_tidy: bool = False) -> str:
     """Return Python code that reads the files that the manifest of a dataset names.
 
     Args:
-      text: Columns with text, written as an argument of pandas.
-      sentence: A sentence for readers that says which columns are text.
+      text: Python expression for the columns to read as text.
+      sentence: What the docstring says of them.
+      has_tidy: Whether code follows that arranges answers in rows.
     """
-    return f'''\
-import json
-from pathlib import Path
-
-import pandas as pd
-
-
-def read(dataset, text={text}):
-    """The rows of a dataset, from the files that its manifest names. {sentence}"""
-    named = json.loads(Path(dataset, "_manifest.json").read_text("utf-8"))["files"]
-    paths = [Path(dataset, one["file"]) for one in named if one["rows"]]
-    return pd.concat(
-        pd.read_csv(path, dtype=text, keep_default_na=False)
-        if path.suffix == ".csv"
-        else pd.read_parquet(path)
-        for path in paths
-    )
-'''
-
-
-_TIDY = '''
-
-def unpacked(row):
-    """Numbers of `width` bytes each; those that do not fit stand in `escaped`, in order."""
-    numbers = np.frombuffer(row.answers, f"<i{row.width}").astype(np.int64)
-    if row.width < 8:
-        numbers[numbers == -(2 ** (8 * row.width - 1))] = np.frombuffer(row.escaped, "<i8")
-    return numbers
-
-
-def tidy(dataset, query, *values):
-    """One row per geounit and answer of a query, with the label of the answer."""
-    rows = read(dataset)
-    rows = rows[rows["query"] == query]
-    if "width" in rows:
-        rows = rows.assign(answers=[unpacked(row) for row in rows.itertuples()])
-    facts = json.loads(Path(dataset, "_manifest.json").read_text("utf-8"))["facts"]
-    labels = next(one["labels"] for one in facts["queries"] if one["query"] == query)
-    rows = rows.assign(label=[labels] * len(rows))
-    return rows.explode(["label", *values]).astype(dict.fromkeys(values, float))
-'''
+    values = {"text": text, "sentence": sentence, "has_tidy": has_tidy}
+    return render("example.py.j2", values)
 
 
 _INTERVALS = (
@@ -395,10 +245,6 @@ _INTERVALS = (
     'estimates["lower"] = estimates["estimate"] - half',
     'estimates["upper"] = estimates["estimate"] + half',
 )
-
-
-_CENSUS = reading('{"geocode": str}', "Geocodes are text.")
-_WITH_TIDY = _CENSUS.replace("import pandas", "import numpy as np\nimport pandas") + _TIDY
 
 
 def example(manifest: Manifest) -> str:
@@ -427,7 +273,8 @@ def example(manifest: Manifest) -> str:
         path = next((path for path in kinds if path in there), "")
         if path:
             lines.append(f'{name} = read("{path}"{kinds[path]})')
-    return "\n".join([_WITH_TIDY if has_tidy else _CENSUS, "", *lines])
+    read = reading('{"geocode": str}', "Geocodes are text.", has_tidy=has_tidy)
+    return "\n".join([read, "", *lines])
 
 
 def _table_lines(manifest: Manifest, there: Mapping[str, Output]) -> list[str]:

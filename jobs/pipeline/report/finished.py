@@ -102,14 +102,12 @@ def write_internal_reports(roots: Roots, solution: str | None = None) -> list[Pl
         confidential = confidential_layout(roots, solution, folders[name])
         evaluation = _evaluation(confidential)
         if evaluation is not None:
-            first = confidential_layout(roots, None, folders[name])
             write_internal_report(
                 one.manifest,
                 evaluation,
                 read_summary(costs),
                 confidential.report,
                 of=manifests,
-                of_release=None if solution is None else _evaluation(first),
             )
             written.append(confidential.report)
     return written

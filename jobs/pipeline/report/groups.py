@@ -5,7 +5,7 @@ The internal report compares with the truth; the public report has expected erro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.pipeline.documents.evaluation import Evaluation, ParityResult
@@ -24,7 +24,6 @@ from jobs.pipeline.report.table import (
     number,
     numbers,
     shaded,
-    tilted,
 )
 from jobs.pipeline.report.text import words
 
@@ -88,10 +87,7 @@ def groups_section(evaluation: Evaluation, records: str) -> Section:
       evaluation: Evaluation of the release.
       records: Name of the records, such as persons or units.
     """
-    caption = (
-        "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
-        f"percent of the {records} of the group. {_READING}"
-    )
+    caption = text.prose("groups.caption", records=records, reading=_READING)
     blocks = group_blocks(groups_of(evaluation), evaluation.levels, caption, "true")
     if evaluation.parity:
         blocks.append(_parity_table(evaluation))
@@ -118,21 +114,11 @@ def expected_section(manifest: Manifest) -> Section:
         listed.append(
             Groups(groups.groups, groups.labels, sizes, groups.floor, levels, relative, everybody)
         )
-    caption = (
-        "Expected sum of the absolute errors of the group's estimates over all geounits of a "
-        f"geolevel, in percent of the released {manifest.records} of the group. {_READING}"
-    )
-    lead = (
-        "The same noise is a larger relative error for small groups. Computed from standard errors "
-        "of the unbiased estimates and released sizes of groups; nothing here was compared with "
-        "confidential data. Most released counts are closer to the truth, because counts cannot be "
-        "negative. But small counts are biased, which standard errors do not show. 200 % is the "
-        "largest possible error: it says nothing about the group."
-    )
+    caption = text.prose("expected.caption", records=manifest.records, reading=_READING)
     blocks = group_blocks(listed, manifest.levels, caption, "released")
     if listed:
         blocks.append(_expected_table(manifest))
-    return Section("groups", "For whom errors are larger", lead, blocks)
+    return Section("groups", "For whom errors are larger", text.prose("expected.lead"), blocks)
 
 
 _READING = (
@@ -152,36 +138,23 @@ def group_blocks(
       caption: Caption of the figure.
       kind: Kind of the counts that are the sizes of groups: `true` or `released`.
     """
-    compared = [(one, [[error] * len(one.labels) for error in one.everybody]) for one in listed]
-    legend = [("released", "group"), ("raw", "everybody")]
-    return [
-        *_figure("groups", compared, levels, caption, legend),
-        *(_grid(index, one, kind) for index, one in enumerate(listed)),
-    ]
-
-
-def _figure(
-    key: str,
-    compared: Sequence[tuple[Groups, Sequence[Sequence[float | None]]]],
-    levels: Sequence[str],
-    caption: str,
-    legend: Sequence[tuple[str, str]],
-) -> list[Figure]:
-    """Draw errors of groups as dots with reference lines; None for a single group."""
-    drawn = [pair for pair in compared if len(pair[0].drawn) > 1][:_MOST_FIGURED]
+    compared = [one for one in listed if len(one.drawn) > 1][:_MOST_FIGURED]
     rows = [
         DotRow(
             words(one.labels[index]),
             one.along(levels, [of_level[index] for of_level in one.relative]),
-            one.along(levels, [of_level[index] for of_level in marks]),
+            one.along(levels, one.everybody),
             "" if row else words(one.name),
         )
-        for one, marks in drawn
+        for one in compared
         for row, index in enumerate(one.drawn)
     ]
-    if not rows:
-        return []
-    return [Figure(key, dot_rows(key, [*map(words, levels)], rows), caption, legend)]
+    blocks: list[Block] = [_grid(index, one, kind) for index, one in enumerate(listed)]
+    if rows:
+        dots = dot_rows("groups", [*map(words, levels)], rows)
+        legend = [("released", "group"), ("raw", "everybody")]
+        blocks.insert(0, Figure("groups", dots, caption, legend))
+    return blocks
 
 
 def groups_of(evaluation: Evaluation) -> list[Groups]:
@@ -210,10 +183,7 @@ def _compared(evaluation: Evaluation) -> dict[str, list[ParityResult]]:
 
 
 def _lead(evaluation: Evaluation, records: str) -> str:
-    lead = (
-        "The same noise is a larger relative error for small groups, and counts that cannot be "
-        "negative are biased. Each group's number is compared with the truth in every geounit."
-    )
+    lead = text.prose("groups.lead")
     worst = [
         (group.to_everybody, group, results[-1])
         for results in _compared(evaluation).values()
@@ -234,10 +204,7 @@ def _lead(evaluation: Evaluation, records: str) -> str:
 def _grid(index: int, one: Groups, kind: str) -> Table:
     """Tabulate relative errors of the groups of a query by geolevel."""
     shades = shaded(one.by_group, text.fine_percent, logarithmic=True)
-    note = (
-        "Sum of |error| of the total over all geounits, as a share of the group; no value for "
-        f"groups of fewer than {one.floor}."
-    )
+    note = text.prose("groups.note", floor=one.floor)
     columns = one.columns(kind.capitalize(), shades)
     return Table.of(f"groups-{index}", f"Errors by {words(one.name)}", columns, note)
 
@@ -317,93 +284,5 @@ def _group_table(evaluation: Evaluation, records: str) -> Table:
     ]
     note = "Answers of geounits where nobody is of the group count, too."
     if len(rows) > _MOST_ROWS:
-        note += (
-            f" The {_MOST_ROWS} largest relative errors of {text.integer(len(rows))} rows; all are "
-            "in evaluation.json."
-        )
+        note += text.prose("groups.more", most_rows=_MOST_ROWS, rows=text.integer(len(rows)))
     return Table.of("group-table", "Every statistic by group", columns, note)
-
-
-# --- comparison with the release ------------------------------------------------------------------
-
-Pair = tuple[Groups, Groups]  # the same groups at the same geolevels, in the release and after
-
-
-def changes_section(release: Evaluation, solution: Evaluation) -> Section:
-    """Compare the errors by group of a solution with the errors of the release.
-
-    Args:
-      release: Evaluation of the release.
-      solution: Evaluation of the solution. Groups that only one evaluation has are left out.
-    """
-    pairs = list(_pairs(release, solution))
-    caption = (
-        "Sum of the absolute errors of the group's total over all geounits of a geolevel, in "
-        "percent of the group. Dot: this solution; short line: the release. A dot right of its "
-        "line is a group with larger errors in this solution. Both post-process the same noise."
-    )
-    compared = [(after, before.relative) for before, after in pairs]
-    legend = [("released", "this solution"), ("raw", "the release")]
-    blocks: list[Block] = [
-        *_figure("group-changes", compared, solution.levels, caption, legend),
-        *(_changes_table(index, pair) for index, pair in enumerate(pairs)),
-    ]
-    title = "Groups compared with the release"
-    return Section("group-changes", title, _changes_lead(pairs), blocks)
-
-
-def _pairs(release: Evaluation, solution: Evaluation) -> Iterator[Pair]:
-    known = {one.name: one for one in groups_of(release)}
-    for after in groups_of(solution):
-        before = known.get(after.name)
-        if before and (before.labels, before.levels) == (after.labels, after.levels):
-            yield before, after
-
-
-def _changes(pair: Pair) -> list[list[float | None]]:
-    """Compute the relative change of each error; None if the old error is 0 or one is missing."""
-    return [
-        [
-            None if not before or after is None else after / before - 1
-            for before, after in zip(befores, afters, strict=True)
-        ]
-        for befores, afters in zip(pair[0].by_group, pair[1].by_group, strict=True)
-    ]
-
-
-def _changes_table(index: int, pair: Pair) -> Table:
-    after = pair[1]
-    columns = after.columns("True", tilted(_changes(pair), _signed_percent))
-    note = (
-        "Increase of the sum of |error| from the release to this solution, in percent. No value "
-        f"where the release has no error, or the group fewer than {after.floor}."
-    )
-    caption = f"Change of errors by {words(after.name)}"
-    return Table.of(f"group-changes-{index}", caption, columns, note)
-
-
-def _signed_percent(share: float) -> str:
-    sign = "\N{MINUS SIGN}" if share < 0 else "+" if share else ""
-    return f"{sign}{text.percent(abs(share))}"
-
-
-def _changes_lead(pairs: Sequence[Pair]) -> str:
-    lead = "The same noise, solved in another way: which groups have smaller and larger errors."
-    known = [
-        (change, label, after)
-        for before, after in pairs
-        for label, (*_, change) in zip(after.labels, _changes((before, after))[1:], strict=True)
-        if change is not None
-    ]
-    if not known:
-        return lead
-    better = sum(change < 0 for change, _, _ in known)
-    worse = sum(change > 0 for change, _, _ in known)
-    (least, first, one), (most, last, other) = (
-        extreme(known, key=lambda row: row[0]) for extreme in (min, max)
-    )
-    return (
-        f"{lead} At {words(one.levels[-1])}, errors are smaller for {better} of {len(known)} "
-        f"groups and larger for {worse}. Extremes: {words(first)} ({words(one.name)}) "
-        f"{_signed_percent(least)}, {words(last)} ({words(other.name)}) {_signed_percent(most)}."
-    )

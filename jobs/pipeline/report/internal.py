@@ -20,7 +20,7 @@ from jobs.pipeline.report.budget import (
     products_sections,
     query_figure,
 )
-from jobs.pipeline.report.groups import changes_section, groups_section
+from jobs.pipeline.report.groups import groups_section
 from jobs.pipeline.report.page import Banner, Block, Page, Prose, Row, Section, Tile, write_report
 from jobs.pipeline.report.run import run_section, solving_section
 from jobs.pipeline.report.table import (
@@ -57,7 +57,6 @@ def write_internal_report(
     out: Place,
     *,
     of: Sequence[Manifest] = (),
-    of_release: Evaluation | None = None,
 ) -> None:
     """Write the internal report as one self-contained HTML file, readable by its owner only.
 
@@ -67,7 +66,6 @@ def write_internal_report(
       summary: Costs of the run.
       out: The file; replaced at once.
       of: Manifests of all products of the release.
-      of_release: Evaluation of the release, if this page is about a named solution.
 
     Raises:
       OutputError: The file cannot be written.
@@ -87,7 +85,6 @@ def write_internal_report(
             *products_sections(manifest, of),
             error_section(comparison),
             groups_section(evaluation, manifest.records),
-            *([changes_section(of_release, evaluation)] if of_release else []),
             *households_section(evaluation.households),
             size_section(comparison),
             bias_section(comparison),
@@ -162,14 +159,10 @@ def error_section(comparison: Comparison) -> Section:
     axes = (comparison.queries, comparison.levels)
     noise = [[comparison.noise.get((v, query)) for v in axes[1]] for query in axes[0]]
     released = [[comparison.results[v, query].rmse for v in axes[1]] for query in axes[0]]
-    caption = (
-        "Root mean square error of one answer, by query (panel) and geolevel; one logarithmic "
-        "scale. Solving has removed noise where the solid line is below the dashed line."
-    )
     legend = [("released", "released"), ("raw", "raw noisy answer, expected")]
     label = f"Root mean square error, in {comparison.records}"
     series = {"raw": noise, "released": released}
-    figure = query_figure("error", axes, series, label, caption, legend)
+    figure = query_figure("error", axes, series, label, text.prose("error.caption"), legend)
     raw = level_grid("error-raw", "Raw noise: expected RMSE", noise, axes)
     grids = Row([level_grid("error-released", "Released: RMSE", released, axes), raw])
     is_better = [
@@ -221,10 +214,7 @@ def _full_table(comparison: Comparison) -> Table:
     for key, title, hint, show in _FULL:
         values = (getattr(comparison.results[at], key) for at in keys)
         columns.append(numbers(title, values, show, hint))
-    note = (
-        "All answers of all geounits count, also empty ones. Error: released minus true. Moved: "
-        "share of records counted in a wrong answer. Quantiles are of the absolute error."
-    )
+    note = text.prose("error.note")
     return Table.of("error-table", "Every statistic by query and geolevel", columns, note)
 
 
@@ -234,11 +224,7 @@ def changed_section(comparison: Comparison) -> Section:
         _changed_table(comparison, "total", "By change of the total"),
         _changed_table(comparison, "detailed", "By sum of absolute errors"),
     ]
-    lead = (
-        "The most changed geounits of each geolevel, by their total and over all cells. Look here "
-        "first for unusual geounits, such as prisons and campuses."
-    )
-    return Section("changed", "Most changed geounits", lead, [Row(tables)])
+    return Section("changed", "Most changed geounits", text.prose("changed.lead"), [Row(tables)])
 
 
 def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
@@ -328,10 +314,7 @@ def bias_section(comparison: Comparison) -> Section:
         ("total", "by_size", "Bias of the total by size of geounit"),
     )
     tables = [bias_table(comparison, *of) for of in kinds]
-    lead = (
-        "Released counts cannot be negative, so noise raises cells that are truly zero. Where "
-        "totals are fixed, larger cells become smaller in return."
-    )
+    lead = text.prose("bias.lead")
     leaf = comparison.levels[-1]
     by_true = comparison.results[leaf, query].by_true
     known = [(row.bin, row.bias) for row in by_true if row.bias is not None]
@@ -346,10 +329,7 @@ def bias_section(comparison: Comparison) -> Section:
 
 def distribution_section(comparison: Comparison) -> Section:
     """Return the section on the distribution of the absolute error by geolevel."""
-    lead = (
-        "How often an answer is exact, off by one, by two, and so on. A small mean error can be "
-        "many small errors or few large ones."
-    )
+    lead = text.prose("distribution.lead")
     keys = [(level, query) for query in comparison.queries for level in comparison.levels]
     results = [comparison.results[key] for key in keys]
     shares = [one.distribution or [None] * len(_CLASSES) for one in results]
@@ -380,11 +360,6 @@ def households_section(errors: tuple[HouseholdErrors, ...]) -> list[Section]:
         numbers("Squared error", (row.mse for row in errors), text.decimal, "released, mean"),
         numbers("Plain", (row.mse_plain for row in errors), text.decimal, "squared error without"),
     ]
-    lead = (
-        "Counts are shrunk toward the persons per housing unit of their parent, so places with "
-        "large households lose and places with small ones gain. Plain is the same run without it. "
-        "Persons per unit are divided by those of the parent, in truth. A group is concentrated "
-        "where its share is 1.5 times that in the parent. Sums are of geounits that form none."
-    )
+    lead = text.prose("households.lead")
     table = Table.of("households", "Errors with and without expected totals", columns)
     return [Section("households", "Housing units as a covariate", lead, [table])]

@@ -159,7 +159,7 @@ def _environment() -> jinja2.Environment:
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("jobs.pipeline.report", ""),
-        autoescape=lambda name: not str(name).endswith(".md.j2"),
+        autoescape=lambda name: str(name).endswith(".html.j2"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 from xml.etree import ElementTree
 
 from markupsafe import Markup
@@ -25,8 +25,8 @@ Values = Sequence[float | None]
 
 _LEFT, _WIDE, _HIGH = 0.5, 2.62, 1.66  # inches: numbers beside a panel; its width and height
 _RIGHT = 0.12  # inches right of a panel, for numbers that end at the edge
+_ABOVE = 0.34  # room for the title of a panel, in inches
 _ROWS_WIDE = 3.5  # inches of a panel of rows with names
-_MARKS = {"ink": "s", "released": "o", "raw": "^", "third": "D"}
 _SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2)))}
 
 
@@ -100,77 +100,6 @@ class Figure:
     legend: Sequence[tuple[str, str]] = ()
 
 
-@dataclass(frozen=True)
-class MarkPanel:
-    """One small plot of marks on two logarithmic axes.
-
-    Attributes:
-      title: Heading.
-      series: Role of a color -> points (x, y), both positive.
-    """
-
-    title: str
-    series: Mapping[str, Sequence[tuple[float, float]]]
-
-
-def mark_panels(key: str, panels: Sequence[MarkPanel], across: str, up: str) -> Markup:
-    """Draw panels of marks on shared logarithmic axes.
-
-    Args:
-      key: Identifier, unique on the page.
-      panels: At least one panel; together they have at least one mark.
-      across: Label of the horizontal axes.
-      up: Label of the vertical axes.
-    """
-    pairs = [pair for panel in panels for series in panel.series.values() for pair in series]
-    limits = [_decades([pair[side] for pair in pairs]) for side in (0, 1)]
-    with drawing():
-        made = Panels(_ROWS_WIDE, 2.5, left=0.62, below=0.5, above=0.42)
-        marks: dict[str, Any] = {
-            "linestyle": "",
-            "markersize": 4.5,
-            "alpha": 0.85,
-            "clip_on": False,
-        }
-        for panel in panels:
-            axes = made.add(_clipped(panel.title, 46), pad=7)
-            axes.set_xlabel(across, loc="left")
-            for role, series in panel.series.items():
-                color, marker = COLORS[role], _MARKS.get(role, "o")
-                axes.plot(*zip(*series, strict=True), color=color, marker=marker, **marks)
-            axes.set(xscale="log", yscale="log", xlim=limits[0], ylim=limits[1])
-            _ticks(axes.xaxis, _powers(*limits[0]))
-            _ticks(axes.yaxis, _powers(*limits[1]))
-            bare(axes)
-        return made.markup(key, up)
-
-
-def range_rows(
-    key: str, titles: Sequence[str], rows: Mapping[str, Sequence[Sequence[float]]]
-) -> Markup:
-    """Draw the range of numbers as a line, the middle four fifths as a bar, the median as a mark.
-
-    Args:
-      key: Identifier, unique on the page.
-      titles: Headings of the columns.
-      rows: Name of the row -> per column five positive numbers: minimum, 10 % quantile, median, 90
-        % quantile and maximum.
-    """
-    low, high = _decades([value for row in rows.values() for cell in row for value in cell])
-    names = [_clipped(name, 40) for name in rows]
-    with drawing():
-        made = _row_panels(titles, names, range(len(rows)), 0.27 * len(rows))
-        for column, axes in enumerate(made.axes):
-            axes.set(xscale="log", xlim=(low, high), ylim=(len(rows) - 0.5, -0.5))
-            for y, row in enumerate(rows.values()):
-                least, tenth, median, ninetieth, largest = row[column]
-                axes.hlines(y, least, largest, color=COLORS["released"], linewidth=1.2)
-                axes.hlines(y, tenth, ninetieth, color=COLORS["released"], linewidth=6.0)
-                axes.plot([median], [y], marker="D", color=COLORS["raw"], markersize=5)
-            _ticks(axes.xaxis, _powers(low, high))
-        return made.markup(key)
-
-
 def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
     """Draw one interval per row, as a line with a dot, on a linear scale.
 
@@ -197,23 +126,6 @@ def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
                 axes.plot([row.mark, row.mark], ends, color=COLORS["raw"], zorder=4)
         axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.10g}".replace("-", "\N{MINUS SIGN}"))
         return made.markup(key)
-
-
-def _decades(values: Sequence[float]) -> tuple[float, float]:
-    """Return limits of a logarithmic axis, with a margin around positive values."""
-    low, high = min(values), max(values)
-    margin = max((high / low) ** 0.06, 1.15)
-    return low / margin, high * margin
-
-
-def _powers(low: float, high: float) -> list[float]:
-    """Return powers of ten within limits; if fewer than two, also 2 and 5 times powers of ten."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    tens = [10.0**power for power in range(first, last + 1) if low <= 10.0**power <= high]
-    if len(tens) >= 2:
-        return tens
-    finer = [step * 10.0**power for power in range(first, last + 1) for step in (1, 2, 5)]
-    return [tick for tick in finer if low <= tick <= high] or [math.sqrt(low * high)]
 
 
 def _row_panels(
@@ -368,7 +280,6 @@ COLORS = {
     "paper": "#0a0004",
     "released": "#0a0005",
     "raw": "#0a0006",
-    "third": "#0a0007",
 }
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _WHOLE = 10.8  # inches of a page; at 100 % one inch is drawn as 100 CSS pixels
@@ -416,7 +327,6 @@ class Panels:
       height: Height of a panel, in inches.
       left: Room for names of rows, or numbers, in inches.
       below: Room for names of positions.
-      above: Room for the title.
       axes: Axes of each panel, on separate figures.
     """
 
@@ -424,7 +334,6 @@ class Panels:
     height: float
     left: float
     below: float
-    above: float = 0.34
     axes: list[Axes] = field(default_factory=list)
 
     def add(self, title: str, pad: float | None = None) -> Axes:
@@ -436,7 +345,7 @@ class Panels:
             left=self.left / self.width,
             right=1 - _RIGHT / self.width,
             bottom=self.below / self.height,
-            top=1 - self.above / self.height,
+            top=1 - _ABOVE / self.height,
         )
         axes.set_title(title, loc="left", fontweight="bold", pad=pad)
         self.axes.append(axes)

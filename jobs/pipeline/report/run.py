@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from jobs.pipeline.documents.manifest import Manifest, SolvedLevel
 from jobs.pipeline.documents.statistics import ExpectedTotals, LearnedAnswers
-from jobs.pipeline.documents.summary import Straggler, Summary
+from jobs.pipeline.documents.summary import Summary
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Row, Section
 from jobs.pipeline.report.table import (
@@ -15,7 +15,6 @@ from jobs.pipeline.report.table import (
     Show,
     Table,
     bars,
-    codes,
     labels,
     names,
     number,
@@ -42,8 +41,6 @@ def run_section(manifest: Manifest, summary: Summary | None = None) -> Section:
     lead = "Core time is the sum over all cores, those of workers included; in all "
     lead += f"{text.decimal(summary.total.core_hours)} core hours."
     blocks: list[Block] = [Row([stages_table(summary), machine])]
-    if summary.stragglers:
-        blocks.append(_stragglers_table(summary.stragglers))
     return Section("run", "Run", lead, blocks)
 
 
@@ -93,18 +90,6 @@ def _unless_zero(title: str, values: Iterable[float | None], show: Show, hint: s
     return Column(title, hint=hint, cells=cells)
 
 
-def _stragglers_table(stragglers: Sequence[Straggler]) -> Table:
-    columns = [
-        labels("Step", (one.step for one in stragglers)),
-        codes("From", (one.low for one in stragglers)),
-        codes("To", (one.high for one in stragglers)),
-        numbers("Geounits", (one.cost for one in stragglers)),
-        numbers("Time", (one.seconds for one in stragglers), text.duration),
-        numbers("Predicted", (one.expected_seconds for one in stragglers), text.duration),
-    ]
-    return Table.of("stragglers", "Tasks that took much longer than predicted", columns)
-
-
 _WAYS = {"plain": "plain", "totals": "totals expected", "composition": "cells expected"}
 _MOVED_BY = {
     "exact": "the nearest counts that allow it",
@@ -115,10 +100,6 @@ _MOVED_BY = {
 
 def solving_section(solved: Sequence[SolvedLevel]) -> Section:
     """Return the section on solving by geolevel, and on moves of the failsafe."""
-    lead = (
-        "Each parent and its children form one problem: find the nonnegative integers closest to "
-        "all noisy answers that add up. manifest.json has a certificate of every solution."
-    )
     moved = (sum(move.records for move in level.moved) for level in solved)
     columns = [
         labels("Geolevel", (level.geolevel for level in solved), "of the children"),
@@ -140,7 +121,7 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
         tables.append(_expected_table(expected))
     learned = [(v.geolevel, v.learned) for v in solved if v.learned is not None]
     tables += [_learned_table(geolevel, use) for geolevel, use in learned]
-    return Section("solving", "Solving", lead, tables)
+    return Section("solving", "Solving", text.prose("solving.lead"), tables)
 
 
 def _learned_table(geolevel: str, learned: LearnedAnswers) -> Table:
@@ -153,11 +134,7 @@ def _learned_table(geolevel: str, learned: LearnedAnswers) -> Table:
         numbers("Corrections", (e.error for e in tried), text.decimal, "squared error"),
         numbers("Of the difference", (e.difference_error for e in tried), text.decimal, "s.e."),
     ]
-    note = (
-        f"Regressions were trained on {learned.source}. Errors are estimated from noisy answers "
-        "alone, with all corrections; those that do not clearly help are left out. Estimates are "
-        "not corrected."
-    )
+    note = text.prose("learned.note", source=learned.source)
     return Table.of(f"learned-{geolevel}", f"Counts learned from public {geolevel}s", columns, note)
 
 
@@ -181,8 +158,5 @@ def _expected_table(requested: Sequence[tuple[str, ExpectedTotals]]) -> Table:
         numbers("Squared error", squared, text.decimal, "estimated"),
         numbers("Of the difference", changes, text.decimal, "standard error"),
     ]
-    note = (
-        "Counts are shrunk toward the mean household of their parent, so geounits with many "
-        "persons a unit lose; estimates are not. Errors are estimated from noisy answers alone."
-    )
+    note = text.prose("expected_totals.note")
     return Table.of("expected-totals", "Totals expected by housing units", columns, note)

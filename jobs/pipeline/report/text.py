@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+
+import yaml
 
 from das.definition import Definition
 from das.rational import stated_fraction
@@ -19,6 +23,20 @@ TOGETHER = (
     "that differ most in all of them. The cost of each is its part of that, not what it would cost "
     "alone."
 )
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Read the sentences of the reports by key."""
+    texts: dict[str, str] = yaml.safe_load(
+        (files("jobs.pipeline.report") / "texts.yaml").read_text("utf-8")
+    )
+    return texts
+
+
+def prose(key: str, **values: object) -> str:
+    """Return the sentences of a key of `texts.yaml`, with their values filled in."""
+    return _texts()[key].format(**values)
 
 
 def words(name: object) -> str:

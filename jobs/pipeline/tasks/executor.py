@@ -1,7 +1,4 @@
-"""Run one step of a stage: the same function on every item, on Spark or in this process.
-
-Spark Connect, without RDDs and accumulators, is in `jobs.pipeline.tasks.connect`.
-"""
+"""Run one step of a stage: the same function on every item, on Spark or in this process."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
+from das.errors import RuntimeSetupError
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.protection import missing_protection
 from jobs.pipeline.tasks.batches import Sizing
-from jobs.pipeline.tasks.connect import ConnectTasks
-from jobs.pipeline.tasks.connect_session import connect_session, is_connect_wanted, require_packages
 from jobs.pipeline.tasks.java import java_in_use
 from jobs.pipeline.tasks.session import session_properties, spark_session
 from jobs.pipeline.tasks.step import (
@@ -109,14 +106,21 @@ def require_run_packages() -> None:
     Raises:
       RuntimeSetupError: The extra `run` is not installed.
     """
-    require_packages("this installation", "reads releases and makes none", _OF_RUNS, "run")
+    absent = [name for name in _OF_RUNS if find_spec(name) is None]
+    if absent:
+        raise RuntimeSetupError(
+            "this installation",
+            "reads releases and makes none",
+            got=f"no {', '.join(absent)}",
+            remedy="`pip install 'topdown-das[run]'`, or '.[run]' in a clone",
+        )
 
 
 @contextmanager
 def open_tasks(
     config: RunConfig, tell: Callable[[str], None] = lambda text: None
 ) -> Iterator[Tasks]:
-    """Start Spark by the run file, or connect to its server, and stop or leave it afterwards.
+    """Start Spark by the run file, and stop it afterwards.
 
     Args:
       config: The run file.
@@ -124,18 +128,10 @@ def open_tasks(
 
     Raises:
       RuntimeSetupError: Java or packages are missing, Spark does not start, the session lacks
-        protection, the cluster cannot fulfill the request, or the server cannot be reached or
-        cannot run the tasks.
+        protection, or the cluster cannot fulfill the request.
     """
     require_run_packages()
     runtime = config.runtime
-    sizing = Sizing(runtime.batches_per_slot)
-    if is_connect_wanted(runtime.master):
-        with connect_session(
-            runtime.master, properties=runtime.spark, allow_open=runtime.allow_open_cluster
-        ) as server:
-            yield ConnectTasks(server.session, sizing, server.slots, bool(server.doors))
-        return
     with spark_session(
         config.name,
         master=runtime.master,
@@ -144,7 +140,7 @@ def open_tasks(
         allow_open=runtime.allow_open_cluster,
         tell=tell,
     ) as session:
-        yield SparkTasks(session, sizing)
+        yield SparkTasks(session, Sizing(runtime.batches_per_slot))
 
 
 @contextmanager

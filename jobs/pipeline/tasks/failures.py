@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import errno
 import logging
-import sys
 from pathlib import Path
-from typing import Any
 
 from das.errors import DasError, OutputError, RuntimeSetupError
-from jobs.pipeline.tasks.connect_session import error_text
 
 
 def hide_bridge_logs() -> None:
@@ -38,21 +35,8 @@ def machine_failure(error: BaseException | None) -> DasError | None:
             lines = [*str(error).splitlines(), type(error).__name__]
             first = next((line for line in lines if line.startswith(": ")), lines[0])
             return _lost(first.removeprefix(": ") or type(error).__name__)
-        if _is_of_server(error):
-            return _lost(error_text(error))
         error = error.__cause__ or error.__context__
     return None
-
-
-def _is_of_server(error: BaseException) -> bool:
-    """Return whether a Spark Connect error is of the server, not of a defective task."""
-    module: Any = sys.modules.get("pyspark.errors.exceptions.connect")
-    return (
-        module is not None
-        and isinstance(error, module.SparkConnectException)
-        and not isinstance(error, module.PythonException)
-        and "PythonException" not in str(error)
-    )
 
 
 def _lost(text: str) -> RuntimeSetupError:

@@ -16,10 +16,9 @@ import subprocess
 import sys
 import tempfile
 from functools import cache
-from importlib.resources import as_file, files
+from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 from das.errors import RuntimeSetupError
 from jobs.pipeline.storage.files import make_closed_folder
@@ -28,7 +27,6 @@ SUPPORTED_JAVA = (17, 21)
 _ARCHIVE_AT_EXIT = "DAS_ARCHIVE_CLASSES_AT_EXIT"
 # Java prints errors, on standard error, and nothing else.
 _LOG_SETTINGS: Traversable = files("jobs.pipeline.tasks") / "log4j2.properties"
-_OF_SPARK = "/org/apache/spark/log4j2-"  # settings that Spark brings, for whoever gives none
 # Spark's launcher always requests this module, for MLlib only. The packaged runtime lacks it and
 # would not start; others print a warning. Delete the shim when Spark no longer requests it.
 _SHIM_FIRST_LINES = "#!/bin/sh\n# Java without the module that only MLlib uses.\n"
@@ -206,27 +204,3 @@ def log_settings(folder: Path) -> Path:
     copy = folder / _LOG_SETTINGS.name
     copy.write_bytes(_LOG_SETTINGS.read_bytes())
     return copy
-
-
-def quiet_submitted_java() -> None:
-    """Let the Java of spark-submit print errors only, unless the user configured its log.
-
-    Under spark-submit Java starts before this program, with default log settings of Spark. They are
-    replaced when Python starts; settings of the user are kept.
-    """
-    from py4j.protocol import Py4JError
-    from pyspark import SparkContext
-
-    SparkContext._ensure_initialized()  # connects to the Java that waits for us; starts no session
-    java: Any = SparkContext._jvm
-    try:
-        # Spark looks for settings when it logs its first line: let it do so now, and say nothing.
-        spark = getattr(getattr(java.org.apache.spark.util, "Utils$"), "MODULE$")
-        spark.initializeLogIfNecessary(False, True)
-        context = java.org.apache.logging.log4j.LogManager.getContext(False)
-        used = str(context.getConfiguration().getConfigurationSource().getLocation())
-        if _OF_SPARK in used:
-            with as_file(_LOG_SETTINGS) as path:
-                context.setConfigLocation(java.java.io.File(str(path)).toURI())
-    except (Py4JError, TypeError):  # another Spark: what it prints is no reason to stop
-        return

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -27,7 +28,6 @@ from jobs.pipeline.tasks.resources import Meter, PeakMemory
 from jobs.pipeline.tasks.step import Step, watching
 
 _SOLVED = ("nodes", "copied", "trivial", "newton_steps", "seconds", "max_residual", "worst_nodes")
-_LAST = {"run_finished", "run_failed"}
 
 
 class Line:
@@ -89,8 +89,7 @@ class Line:
                 memory_bytes=self._memory(),
             )
             if not self._reporter.console.is_terminal:
-                whole = self._reporter.so_far()
-                self._reporter.say(f"{'':<20}{step.done:,} of {step.total:,} {unit}{speed}{whole}")
+                self._reporter.say(f"{'':<20}{step.done:,} of {step.total:,} {unit}{speed}")
 
 
 class Reporter:
@@ -99,42 +98,19 @@ class Reporter:
     Args:
       quiet: Whether standard error gets no lines.
       log: File of events, readable by its owner only if the file system has permissions.
-      every_seconds: Seconds between reports of a line that is not live, and between writes of a
-        log in a store.
+      every_seconds: Seconds between reports of a line that is not live.
 
     Raises:
-      OutputError: The log is a file of another kind, or its store does not answer.
+      OutputError: The log is a file of another kind.
     """
 
     def __init__(
-        self, *, quiet: bool = False, log: Place | None = None, every_seconds: float = 10.0
+        self, *, quiet: bool = False, log: Path | None = None, every_seconds: float = 10.0
     ) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
         self.log = log
         self.every_seconds = every_seconds
-        self._events = None if log is None else EventLog(log, self.warn, every_seconds)
-        self._began = time.monotonic()
-        self._stage: tuple[int, int] | None = None
-
-    @contextmanager
-    def stages(self, number: int, total: int) -> Iterator[None]:
-        """Show the number of the stage in the run, from 1, with the lines of the block."""
-        self._stage = number, total
-        try:
-            yield
-        finally:
-            self._stage = None
-
-    def so_far(self) -> str:
-        """Format the number of the stage and the elapsed time of the run; "" outside a run.
-
-        The remaining time is not estimated, since times of stages depend on schema, budget and
-        machine.
-        """
-        if self._stage is None:
-            return ""
-        number, total = self._stage
-        return f"; stage {number} of {total}, {clock_text(time.monotonic() - self._began)} so far"
+        self._events = None if log is None else EventLog(log, self.warn)
 
     @contextmanager
     def line(
@@ -157,8 +133,7 @@ class Reporter:
         began = time.monotonic()
         with ExitStack() as stack:
             if self.console.is_terminal:
-                whole = None if self._stage is None else (*self._stage, self._began)
-                line.show = stack.enter_context(_live(self.console, stage, what, whole))
+                line.show = stack.enter_context(_live(self.console, stage, what))
             stack.enter_context(watching(line.watch))
             yield line
         if not self.console.is_terminal:
@@ -188,7 +163,7 @@ class Reporter:
         """
         if self._events is not None:
             document = {"time": datetime.now(UTC).isoformat(), "event": event, **facts}
-            self._events.add(json.dumps(document), last=event in _LAST)
+            self._events.add(json.dumps(document))
 
     def warn(self, text: str) -> None:
         """Print a warning, even if progress is off."""
@@ -247,42 +222,21 @@ class Recorder:
 
 
 @contextmanager
-def _live(
-    console: Console, stage: str, what: str, whole: tuple[int, int, float] | None
-) -> Iterator[Callable[[int, int, str], None]]:
-    """Draw a live line of a stage above a line of the whole run.
-
-    Args:
-      console: The terminal.
-      stage: Name of the stage.
-      what: Name of the part of the stage.
-      whole: Number of the stage, number of stages, and monotonic start of the run; None for one
-        line.
-    """
+def _live(console: Console, stage: str, what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Draw a live line of a part of a stage on a terminal."""
     columns = (
         TextColumn("{task.fields[stage]:<20}{task.description:<34}", markup=False),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[clock]}", markup=False),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(printable(what), stage=stage, total=None, count="", clock="")
-        run = None
-        if whole is not None:
-            number, total, began = whole
-            run = progress.add_task(
-                f"stage {number} of {total}", stage="run", total=total, count="", clock="so far"
-            )
-            progress.update(run, completed=number - 1)
-            progress.tasks[1].start_time = began  # rich's clock is the same
+        task = progress.add_task(printable(what), stage=stage, total=None, count="")
 
         def show(done: int, total: int, speed: str) -> None:
             progress.update(task, completed=done, total=total, count=f"{done:,}/{total:,}{speed}")
 
         yield show
-        if run is not None:
-            progress.remove_task(run)
         done = progress.tasks[0]
         if done.total is None:
             progress.update(task, completed=1, total=1)

@@ -22,7 +22,6 @@ from urllib.request import ProxyHandler, build_opener
 
 from das.errors import RuntimeSetupError
 from jobs.pipeline.config.protection import (
-    REMOTE_VARIABLE,
     is_local,
     lacks_secret,
     protection_of,
@@ -33,7 +32,6 @@ from jobs.pipeline.tasks.java import (
     driver_options,
     find_java_home,
     private_folder,
-    quiet_submitted_java,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +46,7 @@ _LONGEST_SECONDS = 600.0
 _ANSWER_SECONDS = 5.0
 _ALLOWED = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 _POLL_SECONDS = 0.25
+_REMOTE = "SPARK_REMOTE"
 _LISTED = 8  # workers that an error names
 
 
@@ -93,8 +92,6 @@ def spark_session(
             refuse_open(session_properties(active))
         yield active
         return
-    if submitted:
-        quiet_submitted_java()
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -121,7 +118,7 @@ def spark_session(
     settings |= more
     builder = SparkSession.builder.appName(name).config(map={**settings})
     refuse_absent_master(settings.get("spark.master") or _submitted_master())
-    remote = os.environ.pop(REMOTE_VARIABLE, None)  # the caller chose another master
+    remote = os.environ.pop(_REMOTE, None)  # names a Connect server, on which no task runs
     try:
         spark = builder.getOrCreate()
     except Exception as error:
@@ -130,7 +127,7 @@ def spark_session(
         ) from error
     finally:
         if remote is not None:
-            os.environ[REMOTE_VARIABLE] = remote
+            os.environ[_REMOTE] = remote
     _keep_quiet(spark.sparkContext)
     try:
         if not allow_open:

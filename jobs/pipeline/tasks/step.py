@@ -134,8 +134,7 @@ class Step:
     """One Spark job of one task per descriptor, as the driver sees it.
 
     Progress counts geounits if descriptors have a `cost`, else tasks. Spark starts tasks in order,
-    so n started tasks are the first n. A Connect server sends reports in the order of the tasks,
-    so some tasks have finished whose reports are still missing (`unseen`).
+    so n started tasks are the first n.
     """
 
     def __init__(self, label: str, descriptors: Sequence[object]) -> None:
@@ -147,7 +146,6 @@ class Step:
         ]
         self.reports: dict[int, TaskReport] = {}
         self._since: list[float] = []
-        self._unseen = 0
         self._watch = current_watch()
         self._began = self.now = time.monotonic()
 
@@ -158,10 +156,8 @@ class Step:
 
     @property
     def done(self) -> int:
-        """Count finished geounits or tasks; a lower bound for tasks without a report."""
-        reported = sum(self.costs[index] for index in self.reports)
-        waiting = sorted(self.costs[index] for index in self._waiting()[1:])
-        return reported + sum(waiting[: self._unseen])
+        """Count finished geounits or tasks."""
+        return sum(self.costs[index] for index in self.reports)
 
     @property
     def rate(self) -> float | None:
@@ -173,28 +169,20 @@ class Step:
         """Estimate the remaining seconds; None before the first task has finished."""
         return None if self.rate is None else (self.total - self.done) / self.rate
 
-    def look(
-        self, reports: Iterable[TaskReport], n_started: int, now: float, n_finished: int = 0
-    ) -> None:
+    def look(self, reports: Iterable[TaskReport], n_started: int, now: float) -> None:
         """Update the state of the tasks, and call the watch of the context that made the step.
 
         Args:
           reports: Reports of finished tasks.
           n_started: Number of started tasks.
           now: Monotonic seconds.
-          n_finished: Number of finished tasks, if larger than the number of reports.
         """
         for report in reports:
             self.reports[report.index] = report
         self._since += [now] * (min(n_started, len(self.costs)) - len(self._since))
-        self._unseen = max(0, n_finished - len(self.reports))
         self.now = now
         if self._watch:
             self._watch(self)
-
-    def _waiting(self) -> list[int]:
-        """List started tasks without a report by task number; the first of them is running."""
-        return [index for index in range(len(self._since)) if index not in self.reports]
 
     def stragglers(self) -> list[Straggler]:
         """List finished and running tasks that took far longer than predicted, by task number.
@@ -205,9 +193,7 @@ class Step:
         if len(self.reports) < _LEAST_FINISHED:
             return []
         each = median(r.seconds / self.costs[r.index] for r in self.reports.values())
-        # If reports of finished tasks are missing, only the first waiting task surely runs.
-        running = self._waiting()[: 1 if self._unseen else None]
-        seconds = {index: self.now - self._since[index] for index in running}
+        seconds = {index: self.now - began for index, began in enumerate(self._since)}
         seconds |= {index: report.seconds for index, report in self.reports.items()}
         expected = {index: each * self.costs[index] for index in seconds}
         return [

@@ -8,16 +8,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from compileall import compile_dir
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from py_compile import PycInvalidationMode
 
 import pytest
 
 from tests.checkout import ROOT
 from tests.evidence.mutation.faults import FAULTS, Fault
+from tests.evidence.mutation.forks import ABOVE
 
 pytestmark = pytest.mark.slow
 
@@ -27,14 +26,11 @@ TESTS_FAILED = 1  # how pytest exits then; other faults, such as an unknown test
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project, its packages as byte code that counts for the very text it was made of."""
+    """The project, with its byte code, which counts for files of the same time and size."""
     folder = tmp_path_factory.mktemp("project")
     for name in COPIED:
-        ignored = shutil.ignore_patterns("__pycache__", "mutation", "golden")
+        ignored = shutil.ignore_patterns("mutation", "golden", "*.pyc.*")  # being written
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-        if name not in {"tests", "conf"}:
-            mode = PycInvalidationMode.CHECKED_HASH
-            compile_dir(folder / name, quiet=1, invalidation_mode=mode)
     for file in ("pyproject.toml", "topdown_das.py"):
         shutil.copy(ROOT / file, folder)
     return folder
@@ -50,12 +46,12 @@ class Forks:
 
     process: subprocess.Popen[str]
 
-    def run(self, tests: Sequence[str]) -> tuple[int, str]:
-        """How pytest ended, and what it printed."""
+    def run(self, package: str, tests: Sequence[str]) -> tuple[int, str]:
+        """How pytest ended, and what it printed, with a fault in a package at most."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write("\t".join(tests) + "\n")
+        stdin.write("\t".join((package, *tests)) + "\n")
         stdin.flush()
         code, printed = json.loads(stdout.readline())
         return code, printed
@@ -63,7 +59,7 @@ class Forks:
 
 @pytest.fixture(scope="module")
 def forks(copy: Path) -> Iterator[Forks]:
-    """Forks that run tests of the copy. No byte code is kept of a fault, or of tests."""
+    """Forks that run tests of the copy. No byte code is kept of a fault."""
     with subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__).with_name("forks.py")), str(copy)],
         env={
@@ -89,23 +85,34 @@ def planted(folder: Path, fault: Fault) -> Iterator[None]:
     found = text.count(fault.old)
     if found != 1:
         pytest.fail(f"{fault.file} has the text of '{fault.name}' {found} times; expected once")
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+    os.utime(path, ns=(0, 0))  # no byte code is as old
     try:
         yield
     finally:
         path.write_text(text, encoding="utf-8")
+        os.utime(path, ns=times)
 
 
 def test_without_a_fault_all_named_tests_pass(forks: Forks) -> None:
-    code, printed = forks.run(sorted({test for fault in FAULTS for test in fault.tests}))
+    code, printed = forks.run("", sorted({test for fault in FAULTS for test in fault.tests}))
     assert code == 0, printed
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def package_of(fault: Fault) -> str:
+    return Path(fault.file).parts[0]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    sorted(FAULTS, key=lambda fault: package_of(fault) in ABOVE),
+    ids=lambda fault: fault.name,
+)
 def test_a_fault_turns_its_tests_red(copy: Path, forks: Forks, fault: Fault) -> None:
     with planted(copy, fault):
         for test in fault.tests:
-            code, printed = forks.run([test])
+            code, printed = forks.run(package_of(fault), [test])
             assert code == TESTS_FAILED, printed
 
 

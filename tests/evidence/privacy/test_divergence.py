@@ -259,9 +259,8 @@ def test_two_queries_under_pure_privacy(relation):
 
 
 def test_a_tree_under_zcdp():
-    for plan, relation, rho in itertools.product(
-        PLANS, list(Neighbors), [Fraction(2, 3), Fraction(4)]
-    ):
+    budgets = itertools.cycle([Fraction(2, 3), Fraction(4), Fraction(4), Fraction(2, 3)])
+    for (plan, relation), rho in zip(itertools.product(PLANS, Neighbors), budgets, strict=False):
         tree, levels = PLANS[plan]
         cases = all_moves(tree, planned(tree, levels, budget(rho, relation)), relation)
         for alpha in ALPHAS:
@@ -286,8 +285,9 @@ def test_a_tree_with_half_the_standard_deviation_is_refuted(rho, relation):
 
 
 def test_a_tree_under_pure_privacy():
-    for plan, relation, epsilon in itertools.product(
-        PLANS, list(Neighbors), [Fraction(1, 4), Fraction(4)]
+    budgets = itertools.cycle([Fraction(1, 4), Fraction(4), Fraction(4), Fraction(1, 4)])
+    for (plan, relation), epsilon in zip(
+        itertools.product(PLANS, Neighbors), budgets, strict=False
     ):
         tree, levels = PLANS[plan]
         one = budget(epsilon, relation, Definition.PURE)

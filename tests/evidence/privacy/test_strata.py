@@ -257,7 +257,7 @@ def random_strategy(rng: random.Random, n_levels: int, kind: BudgetKind) -> Stra
 def test_random_strategies_cost_no_more_than_is_granted_and_stated(definition, relation):
     """Some are refused: no integer scales, or more than the budget; half of all must be left."""
     measured, kind, granted = 0, BudgetKind(definition, relation), budget(relation, definition)
-    for seed in range(8):
+    for seed in range(5):
         rng = random.Random(f"{definition} {relation} {seed}")
         tree = rng.choice([TWO_BLOCKS, ONLY_CHILD])
         try:
@@ -272,7 +272,7 @@ def test_random_strategies_cost_no_more_than_is_granted_and_stated(definition, r
         assert max(costs) <= RHO, seed
         check_statements(tree, levels, granted)
         measured += 1
-    assert measured >= 4
+    assert measured >= 3
 
 
 @each_plan

@@ -1,29 +1,22 @@
-"""What runs from the command line share: one Spark session per process, or none."""
+"""What runs from the command line share: no Spark session."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from jobs.cli.main import main
-from jobs.pipeline.tasks.session import spark_session
 from tests.builders import in_process
 from tests.builders.command_line import COMMANDS, command_of
 
 
-@pytest.fixture(scope="package")
-def session() -> Iterator[None]:
-    """An open session, which runs of tests that ask for this use and leave open."""
-    with spark_session("tests", master="local[2,3]", driver_memory="1g", properties={}):
-        yield
-
-
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All tasks in this process; a second driver is refused at once."""
+    """All tasks in this process, reports without drawings; a second driver is refused at once."""
     in_process.patch_spark(monkeypatch)
+    in_process.leave_out_figures(monkeypatch)
     monkeypatch.setattr("jobs.pipeline.folder.lock._PATIENCE", 0.0)
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,41 @@ def test_an_ideal_that_is_given(das: Das, release: Path, assigned: Path) -> None
     ]
 
 
+def test_shares_and_probabilities_of_deviations(das: Das, release: Path, assigned: Path) -> None:
+    """Counts by arithmetic; intervals of shares are those of the difference at their ends."""
+    of = "total where age=65_and_over"
+    words = (release, "--assign", assigned, "--ideal", "80", "--table", "sex", "--share", of)
+    rows = asked(das, *words)["rows"]
+    wholes = {row["area"]: row["count"] for row in asked(das, *words[:-2], "--table", of)["rows"]
+              if row["table"] == of}  # fmt: skip
+    totals = [row for row in rows if row["table"] == "total"]
+    assert len(totals) == len(DISTRICTS)
+    for row in rows:
+        assert row["share"] == pytest.approx(row["count"] / wholes[row["area"]])
+        assert 0 <= row["share_lower"] <= row["share_upper"] <= 1
+    for row in totals:
+        for percent in (5, 10):
+            normal = NormalDist(row["estimate"], row["standard_error"])
+            edge = 80 * percent / 100
+            want = 1 - normal.cdf(80 + edge) + normal.cdf(80 - edge)
+            assert row[f"beyond_{percent}_percent"] == pytest.approx(want, abs=1e-9)
+    shared, estimated = asked(das, *words[:-1], "total")["rows"], 0
+    for women, both in zip(
+        [row for row in shared if row["label"] == "female"],
+        [row for row in shared if row["table"] == "total"],
+        strict=True,
+    ):
+        assert women["share"] == pytest.approx(women["count"] / both["count"])
+        if women["share_estimate"] is None:  # the noise is as large as the total
+            assert (women["share_lower"], women["share_upper"]) == (0, 1)
+            continue
+        estimated += 1
+        assert women["share_lower"] < women["share_estimate"] < women["share_upper"]
+        assert women["share_estimate"] == pytest.approx(women["estimate"] / both["estimate"])
+        assert (both["share_lower"], both["share_upper"]) == pytest.approx((1, 1))
+    assert estimated
+
+
 def test_geounits_are_areas(das: Das, release: Path) -> None:
     found = asked(das, release, "--geolevel", "county", "--geounit", "99")
     rows = {row["area"]: row for row in found["rows"]}
@@ -181,6 +217,7 @@ def test_what_does_not_fit_is_told(das: Das, release: Path, tmp_path: Path) -> N
         (("--geounit", "98"), InputError, "has no such geounit; got 98"),
         (("--geounit", "99", "--table", "sex, age"), SchemaError, "write sex * age"),
         (("--geounit", "99", "--table", "age[60+]"), SchemaError, "levels begin at 0, 18, 65"),
+        (("--geounit", "99", "--share", "sex"), ConfigError, "has several answers; got 2"),
         (("--geounit", "99", "--output", "x.pdf"), ConfigError, "got x.pdf; expected one of .csv"),
         (("--geounit", "99", "--join", "ID"), ConfigError, "got no --boundaries"),
     ],

@@ -310,9 +310,8 @@ class Stage:
         return sightings(folders, canaries, without="confidential")
 
 
-@pytest.mark.spark
-def test_a_finished_run_shows_no_true_answer(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+def _finished(stage: Stage) -> Path:
+    """The run file of an input that is accepted."""
     cells: dict[str, dict[int, int]] = {}
     for block, cell, count in PLANTED:
         cells.setdefault(block, {})[cell] = count
@@ -321,21 +320,9 @@ def test_a_finished_run_shows_no_true_answer(tmp_path: Path) -> None:
         "cells": pa.array([list(row) for row in cells.values()], pa.list_(pa.int64())),
         "counts": pa.array([list(row.values()) for row in cells.values()], pa.list_(pa.int64())),
     }
-    pq.write_table(pa.table(table), tmp_path / "in" / "truth.parquet")
-    data = {"input_format": "histograms", "path": str(tmp_path / "in" / "truth.parquet")}
-    config = stage.configuration("whole", data=data)
-    done = stage.run("-m", "jobs", "run", str(config))
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    out, canaries = tmp_path / "whole" / "out", Canaries(true_answers())
-    assert stage.seen(canaries, "whole") == []
-    # What was searched is there, and the truth is where it belongs and would have been found.
-    assert (release_of(out).report).exists()
-    assert b"INFO org.apache.spark" in done.stderr
-    assert b"TaskSetManager" in (tmp_path / "logs" / "spark.log").read_bytes()
-    events = [file.read_text() for file in (tmp_path / "events").rglob("*") if file.is_file()]
-    assert any("SparkListenerTaskEnd" in text for text in events)
-    hidden = sightings([truth_of(out).root / "histograms"], canaries)
-    assert {hit.rsplit(": ", 1)[1] for hit in hidden if ": values: " in hit}
+    path = stage.folder / "in" / "truth.parquet"
+    pq.write_table(pa.table(table), path)
+    return stage.configuration("whole", data={"input_format": "histograms", "path": str(path)})
 
 
 def _records(stage: Stage, name: str, row: str) -> str:
@@ -406,17 +393,40 @@ with spark_session("all", master=runtime.master, properties=runtime.spark):
 """
 
 
-@pytest.mark.spark
-def test_refused_input_is_not_quoted(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Stage, str]:
+    """The folder of a finished run and of the refused ones, and what they said of errors."""
+    stage = Stage(tmp_path_factory.mktemp("canaries"))
     configs = _failing(stage)
     assert configs.keys() == FAILURES.keys()
-    done = stage.run("-c", _RUN_ALL, *map(str, configs.values()))
+    done = stage.run("-c", _RUN_ALL, str(_finished(stage)), *map(str, configs.values()))
+    errors = done.stderr.decode()
     said = [line for line in done.stdout.decode().splitlines() if line.startswith("code ")]
-    assert said == ["code 2"] * len(configs), done.stderr.decode()[-3000:]
-    errors = [line for line in done.stderr.decode().splitlines() if line.startswith("das: Input")]
+    assert said == ["code 0", *["code 2"] * len(configs)], errors[-3000:]
+    assert "INFO org.apache.spark" in errors
+    return stage, errors
+
+
+@pytest.mark.spark
+def test_a_finished_run_shows_no_true_answer(ran: tuple[Stage, str]) -> None:
+    stage, _ = ran
+    folder, canaries = stage.folder, Canaries(true_answers())
+    out = folder / "whole" / "out"
+    assert stage.seen(canaries, "whole") == []
+    # What was searched is there, and the truth is where it belongs and would have been found.
+    assert (release_of(out).report).exists()
+    assert b"TaskSetManager" in (folder / "logs" / "spark.log").read_bytes()
+    events = [file.read_text() for file in (folder / "events").rglob("*") if file.is_file()]
+    assert any("SparkListenerTaskEnd" in text for text in events)
+    hidden = sightings([truth_of(out).root / "histograms"], canaries)
+    assert {hit.rsplit(": ", 1)[1] for hit in hidden if ": values: " in hit}
+
+
+@pytest.mark.spark
+def test_refused_input_is_not_quoted(ran: tuple[Stage, str]) -> None:
+    stage, printed = ran
+    errors = [line for line in printed.splitlines() if line.startswith("das: Input")]
     for error, (name, message) in zip(errors, FAILURES.items(), strict=True):
         assert message in error, name
     canaries = Canaries(frozenset({NEGATIVE, TOO_LARGE}), (CODE, UNLISTED, MALFORMED))
-    assert stage.seen(canaries, *configs) == []
-    assert b"INFO org.apache.spark" in done.stderr
+    assert stage.seen(canaries, *FAILURES) == []

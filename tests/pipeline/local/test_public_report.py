@@ -156,7 +156,7 @@ def datasets_of(folder: Path) -> list[str]:
 
 
 def test_every_kind_of_dataset_is_exact_or_noisy_or_something_else() -> None:
-    named = [path for paths in datasets._KINDS.values() for path in paths]
+    named = [path for paths in datasets._TEXTS["uses"].values() for path in paths]
     assert len(named) == len({*named})
     assert {*named} < {*datasets._ROWS}
 

@@ -52,7 +52,7 @@ def many(das: Das, kind: str, seeds: range, folder: Path) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "n"), [("survey", 16), ("census", 6)])
+@pytest.mark.parametrize(("kind", "n"), [("survey", 8), ("census", 3)])
 def test_what_is_accepted_is_finalized(das: Das, tmp_path: Path, kind: str, n: int) -> None:
     found = many(das, kind, range(SEED, SEED + n), tmp_path)
     assert found["finalized"] >= n // 2

@@ -912,9 +912,9 @@ def fewer_pairs_of_answers(desk: Desk) -> str:
 
 
 def fewer_attributes_a_table(desk: Desk) -> str:
-    attributes = [{"name": f"a{i}", "levels": ["0", "1"]} for i in range(15)]
+    attributes = [{"name": f"a{i}", "levels": ["0", "1"]} for i in range(13)]
     path = str(desk.write("wide.yaml", yaml.safe_dump({"name": "wide", "attributes": attributes})))
-    columns = {f"a{i}": {"column": "sex", "codes": {"female": "0", "male": "1"}} for i in range(15)}
+    columns = {f"a{i}": {"column": "sex", "codes": {"female": "0", "male": "1"}} for i in range(13)}
     own = desk.allocation({"queries": {"detailed": "1"}})
     config = desk.config(
         schema=path, data__columns=columns, privacy__allocation=own, output__tables=["total"]
@@ -1024,7 +1024,6 @@ _REFUSED = "test_what_cannot_be_proposed_is_refused_and_leaves_nothing"
 _EXPLORE = "tests/pipeline/local/test_explore.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
 _NMF = "tests/pipeline/local/test_nmf.py"
-_CONNECT = "tests/pipeline/spark/test_connect.py"
 _BOUND = "tests/pipeline/local/test_bound.py"
 _DRAWS = "tests/pipeline/local/test_one_draw.py"
 _SHELL = NotTried("the cluster, its secret and its files are made outside of a test; "
@@ -1053,15 +1052,6 @@ ENTRIES: dict[Key, Entry] = {
     ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/pipeline/config/runnable.py", "ask fewer groups or fewer tables"): fewer_groups,
-    ("jobs/pipeline/config/files.py",
-     "write `format: 3`; put schema, data, invariants, solve, evaluate, of privacy rho, epsilon, "
-     "epsilon_from, allocation, on_demand_queries and product, and of output microdata, tables, "
-     "table_formats and h1 under "
-     "`products: {persons: ...}`; the section units before it, under `products: {units: ...}` with "
-     "its `privacy: {product: units}`; and `exact: {product: units, query: QUERY}` for "
-     "`units: QUERY` of facilities; the folder of the run stays valid (docs/configuration.md)"):
-        TriedIn("tests/unit/jobs/pipeline/config/test_formats.py::"
-                "test_format_1_is_refused_and_what_the_message_says_is_read"),
     ("jobs/pipeline/config/upgrade.py",
      "`das validate --upgrade FILE` rewrites a file of the older keys as format 3"): TriedIn(
         f"{_UPGRADE}::test_only_renamed_words_change"),
@@ -1282,7 +1272,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/polygons.py", "convert it to GeoJSON in longitude and latitude, as with `ogr2ogr "
      "-f GeoJSON`"): NotTried("the programs that convert shapes are not installed for tests"),
     ("jobs/analysis/explore.py", "add a property with geocodes of the release, and name it with --join"):
-        TriedIn(f"{_EXPLORE}::test_geoparquet_and_outlines_that_do_not_fit"),
+        TriedIn(f"{_EXPLORE}::test_outlines_that_do_not_fit"),
     ("jobs/pipeline/confidential/errors.py", "use the run folder in which the release was made"):
         TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
     ("jobs/pipeline/release/intervals.py", "remove it, and run `das replicate` again"):
@@ -1419,19 +1409,7 @@ ENTRIES: dict[Key, Entry] = {
      "with `das run OUT`"): MACHINE,
     ("jobs/pipeline/tasks/java.py", "install a Java runtime 17 or 21, or `pip install 'topdown-das[java]'`"):
         INSTALLS,
-    ("jobs/pipeline/tasks/connect_session.py", "`pip install 'topdown-das[{}]'`, or '.[{}]' in a clone"): INSTALLS,
-    ("jobs/pipeline/tasks/connect_session.py", "see that it runs and listens there, that the token is correct, and that "
-     "`use_ssl=true` is given if it speaks TLS, and only then (docs/cluster.md)"): TriedIn(
-        f"{_CONNECT}::test_who_does_not_know_the_token_is_told_so_before_anything_is_read"),
-    ("jobs/pipeline/tasks/connect_session.py", "start it with a token and with spark.authenticate, "
-     "spark.network.crypto.enabled and spark.io.encryption.enabled on, and reach it by TLS, "
-     "or as localhost on its own machine (docs/cluster.md); or accept the risk by "
-     "`runtime.allow_open_cluster: true`, which the release then states"): TriedIn(
-        f"{_CONNECT}::test_a_server_that_lets_in_everybody_is_refused_unless_the_run_file_accepts_it"),
-    ("jobs/pipeline/tasks/connect_session.py", "leave it out of runtime.spark, and set it when the server is started"): TriedIn(
-        f"{_CONNECT}::test_properties_of_a_session_are_set_and_others_refused"),
-    ("jobs/pipeline/tasks/connect_session.py", "give its Python those of requirements/run.txt (docs/cluster.md)"): MACHINE,
-    ("jobs/pipeline/tasks/connect_session.py", "install this version there, or none, and start the server again"): MACHINE,
+    ("jobs/pipeline/tasks/executor.py", "`pip install 'topdown-das[run]'`, or '.[run]' in a clone"): INSTALLS,
     ("jobs/pipeline/config/protection.py", "set them to true where the session is opened, and a secret of the "
      "cluster (docs/cluster.md); or accept the risk by `runtime.allow_open_cluster: true`, which "
      "the release then states"): _SHELL,

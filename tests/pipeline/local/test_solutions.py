@@ -17,7 +17,7 @@ from jobs.pipeline.config.product import account_of
 from jobs.pipeline.release.verify import verify_run
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, dataset_digest
 from jobs.pipeline.storage.journal import read_journal
-from tests.builders import toy
+from tests.builders import in_process, toy
 from tests.builders.places import product_in, release_of, truth_of
 from tests.builders.units import section, write_units
 from tests.release_checks import sparse, totals_are_exact, tree_is_consistent
@@ -167,26 +167,33 @@ def test_nothing_is_made_again_without_a_change(folder, das, monkeypatch):
 # --- solutions beside a finalized release -----------------------------------------------------------
 
 
-@pytest.fixture
-def finalized(folder, das) -> Path:
-    assert das("run", real(folder))[0] == 0
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """A folder, and beside it what it is at the beginning of a test: a finished run."""
+    folder = tmp_path_factory.mktemp("kept") / "folder"
+    folder.mkdir()
+    toy.write_records(folder)
+    in_process.execute(real(folder))
+    shutil.copytree(folder, folder.with_name("first"))
     return folder
 
 
-@pytest.mark.parametrize("way", ["run", "solve", "resume"])
-def test_a_finalized_release_is_not_made_again(finalized, das, way):
+@pytest.fixture
+def finalized(kept) -> Path:
+    shutil.rmtree(kept)
+    return Path(shutil.copytree(kept.with_name("first"), kept))
+
+
+def test_a_finalized_release_is_not_made_again(finalized, das):
     out = finalized / "out"
     before = files_of(out / "release")
     changed = real(finalized, solve={"fit_to": "level"}, output__h1=None)
-    more = {"run": (changed,), "solve": (changed, "--only", "solve")}
-    words = ("run", *more.get(way, (out, "--config", changed)))
-    code, printed = das(*words)
-    assert code == OutputError.exit_code
-    assert 'is finalized, and was made with other settings; got solve.fit_to "tree", now' in printed
-    assert (
-        f"`das run {changed} --only solve --solution NAME` keeps another solution beside it"
-        in printed
-    )
+    for words in ((changed,), (changed, "--only", "solve"), (out, "--config", changed)):
+        code, printed = das("run", *words)
+        assert code == OutputError.exit_code
+        assert 'was made with other settings; got solve.fit_to "tree", now' in printed
+        assert "is finalized" in printed
+        assert f"`das run {changed} --only solve --solution NAME` keeps another" in printed
     assert files_of(out / "release") == before
     assert not (out / "solutions").exists()
 

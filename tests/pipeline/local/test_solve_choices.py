@@ -21,14 +21,12 @@ from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.solve import node_settings
 from jobs.pipeline.release.verify import verify_release
-from jobs.pipeline.run import run
 from jobs.pipeline.storage.columns import with_lists
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Sizing, TaskSize, all_geounits
 from jobs.pipeline.tasks.executor import LocalTasks
-from jobs.pipeline.tasks.progress import Reporter
 from solvers.choices import LeastSquaresSolver
 from solvers.least_squares.passes import solve_in_passes
 from solvers.least_squares.solve import solve_quadratic
@@ -354,18 +352,6 @@ def test_learned_priors_draw_answers_to_posterior_means(released):
             np.testing.assert_array_equal(term.weights, plain_term.weights)
             assert term.answers.min() >= 0
     assert min(own.min() for own, _ in seen.values()) < 0
-
-
-@pytest.mark.spark
-@pytest.mark.usefixtures("session")
-def test_a_learned_prior_is_the_same_in_spark_tasks(folder, released):
-    config = configure(folder, "prior")
-    resolved = load_run(config, output=folder / "spark")
-    run(resolved, Reporter(quiet=True))
-    for level in toy.LEVELS:
-        assert sparse(release_of(folder / "spark").counts(level)) == (
-            released["prior"].counts(level)
-        )
 
 
 @pytest.mark.parametrize(("definition", "law"), [("zcdp", Gaussian), ("pure", Laplace)])

@@ -1,4 +1,4 @@
-"""The whole pipeline on a toy state: on Spark once, and in this process for all that may befall it."""
+"""The whole pipeline on a toy state, in this process, and all that may befall it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
 from jobs.pipeline.tasks.progress import Reporter
 from tests.builders import toy
-from tests.builders.in_process import execute
+from tests.builders.in_process import execute, tasks_of
 from tests.builders.places import release_of
 from tests.release_checks import (
     geography,
@@ -36,12 +36,12 @@ from tests.release_checks import (
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, session: None) -> Path:
-    """The run folder of the toy state, from Spark tasks and with all reports."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of the toy state with all reports."""
     folder = tmp_path_factory.mktemp("toy")
     toy.write_records(folder)
     resolved = load_run(toy.configuration(folder))
-    run(resolved, Reporter(quiet=True))
+    run(resolved, Reporter(quiet=True), tasks=tasks_of(resolved.config))
     return resolved.config.output.directory
 
 

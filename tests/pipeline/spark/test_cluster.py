@@ -61,29 +61,12 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Counts:
     return counts(in_process.execute(toy.configuration(folder)))
 
 
-def test_a_cluster_releases_what_one_process_releases(state: Toy, expected: Counts) -> None:
-    out = load_run(state.config).config.output.directory
-    done = state.cluster.run_documented(state.archive.parents[1], state.config)
-    assert done.returncode == 0, done.stderr[-3000:]
-    java = [line for line in done.stderr.splitlines() if "JAVA_TOOL_OPTIONS" in line]  # of the test
-    assert done.stderr.splitlines() == java  # the program's own lines are merged into the other
-    below = state.folder / "records.csv" / "below"
-    refused = state.cluster.submit(state.archive, "run", state.config, "--out", below)
-    assert refused.returncode == 2
-    assert "cannot be created" in refused.stdout  # spark-submit merges the two streams
-    assert counts(out) == expected
-    assert tree_is_consistent(out, toy.LEVELS)
-    assert totals_are_exact(out, "state")
-    assert str(truth_of(out).report) in done.stdout
-    manifest = json.loads((release_of(out).manifest).read_text())
-    assert manifest["environment"]["slots"] == 2
-
-
-def test_a_driver_killed_while_solving_is_resumed(state: Toy, expected: Counts) -> None:
-    """What it had measured and solved stays as it was, and the rest is what it would have been."""
-    out, log = state.folder / "killed", state.folder / "killed.log"
-    words = ("run", state.config, "--out", out)
-    driver = Submitted(state.cluster.start(state.archive, *words, log=log), log)
+def test_a_killed_driver_is_resumed_and_releases_what_one_process_releases(
+    state: Toy, expected: Counts
+) -> None:
+    """What it had measured and solved stays as it was; the documented commands do the rest."""
+    out, log = load_run(state.config).config.output.directory, state.folder / "killed.log"
+    driver = Submitted(state.cluster.start(state.archive, "run", state.config, log=log), log)
     release = release_of(out)
     driver.wait_until(lambda: is_published(release.counts("county")), "counties are solved")
     assert_nobody_sees(state.cluster.secret)
@@ -93,11 +76,17 @@ def test_a_driver_killed_while_solving_is_resumed(state: Toy, expected: Counts) 
     driver.kill()
     assert not is_published(release.microdata / "csv")
     before = {path: path.read_bytes() for path in out.rglob(MANIFEST)}
-    done = state.cluster.submit(state.archive, "run", out)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "measure                4 of 4 done" in done.stdout
+    done = state.cluster.run_documented(state.archive.parents[1], state.config)
+    assert done.returncode == 0, done.stderr[-3000:]
+    java = [line for line in done.stderr.splitlines() if "JAVA_TOOL_OPTIONS" in line]  # of the test
+    assert done.stderr.splitlines() == java  # the program's own lines are merged into the other
     assert {path: path.read_bytes() for path in before} == before
     assert counts(out) == expected
+    assert tree_is_consistent(out, toy.LEVELS)
+    assert totals_are_exact(out, "state")
+    assert str(truth_of(out).report) in done.stdout
+    manifest = json.loads(release.manifest.read_text())
+    assert manifest["environment"]["slots"] == 2
 
 
 def assert_nobody_sees(secret: Path) -> None:

@@ -1,11 +1,10 @@
-"""One battery for everything that runs tasks: this process, a Spark session, a Connect server."""
+"""One battery for everything that runs tasks: this process and a Spark session."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,43 +12,27 @@ import pytest
 
 from das.errors import DasError, InfeasibleError, InputError, RuntimeSetupError
 from jobs.pipeline.tasks.batches import Sizing
-from jobs.pipeline.tasks.connect import ConnectTasks
-from jobs.pipeline.tasks.connect_session import connect_session
 from jobs.pipeline.tasks.executor import LocalTasks, Tasks
 from jobs.pipeline.tasks.failures import machine_failure
 from jobs.pipeline.tasks.resources import Meter
 from jobs.pipeline.tasks.step import Step, watching
-from tests.pipeline.spark.connect import connect_server
 
 pytestmark = pytest.mark.spark
 
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def connect_tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tasks]:
-    with (
-        connect_server(tmp_path_factory.mktemp("server")) as server,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        for name, value in server.variables.items():
-            patch.setenv(name, value)
-        with connect_session(server.url) as opened:
-            yield ConnectTasks(opened.session, Sizing(4), opened.slots, bool(opened.doors))
-
-
-@pytest.fixture(params=["spark", "connect"])
-def on_workers(request: pytest.FixtureRequest) -> Tasks:
+@pytest.fixture
+def on_workers(spark_tasks: Tasks) -> Tasks:
     """Tasks in other processes, two at a time; one may fail twice before its step does."""
-    tasks: Tasks = request.getfixturevalue(f"{request.param}_tasks")
-    return tasks
+    return spark_tasks
 
 
-@pytest.fixture(params=["local", "spark", "connect"])
+@pytest.fixture(params=["local", "spark"])
 def tasks(request: pytest.FixtureRequest) -> Tasks:
     if request.param == "local":
         return LocalTasks(Sizing(4), slots=2)
-    tasks: Tasks = request.getfixturevalue(f"{request.param}_tasks")
+    tasks: Tasks = request.getfixturevalue("spark_tasks")
     return tasks
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from geography.lattice import Lattice, Spine
@@ -31,7 +31,6 @@ def least_terms(lattice: Lattice, inside: np.ndarray) -> int:
     raise AssertionError("leaves alone always do")
 
 
-@settings(max_examples=60, deadline=None)
 @given(trees(most_levels=4, most_leaves=6), st.data())
 def test_no_sum_with_signs_is_shorter(drawn, data):
     spine, leaves = drawn
@@ -69,7 +68,6 @@ def groupings(n: int):
     return labels
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 6), st.integers(1, 3), st.data())
 def test_groups_of_few_blocks_are_nearly_the_best(n, n_entities, data):
     rows = st.lists(st.integers(0, 1), min_size=n_entities, max_size=n_entities)

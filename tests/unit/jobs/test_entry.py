@@ -10,7 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from jobs.cli.main import app
 from tests.checkout import ROOT, checkout, project_files
 from tests.pipeline.spark.cluster import build_zip
 
@@ -147,10 +149,8 @@ def test_a_run_from_the_zip_alone_makes_a_whole_release(tmp_path):
         "release/products/persons/report.html",
     ):
         assert (out / report).read_text().startswith("<!DOCTYPE html>")
-    done = run(
-        ["-m", "jobs", "verify", "conf/run/demo.yaml"], out.parents[1], PYTHONPATH=str(archive)
-    )
-    assert done.returncode == 0, done.stderr
+    verified = CliRunner().invoke(app, ["verify", str(out.parents[1] / "conf/run/demo.yaml")])
+    assert verified.exit_code == 0, verified.output
     assert {"das/py.typed", "jobs/py.typed"} <= set(zipfile.ZipFile(archive).namelist())
 
 
@@ -176,9 +176,6 @@ def test_an_installed_wheel_has_all_that_the_packages_need(tmp_path):
     }
     wanted |= {Path("jobs") / name for name in project_files() if name.parts[0] == "conf"}
     assert {name for name in wanted if not (installed / name).exists()} == set()
-    config = project / "conf" / "run" / "toy.yaml"
-    done = run(["-m", "jobs", "validate", str(config)], tmp_path, PYTHONPATH=str(installed))
-    assert done.returncode == 0, done.stderr
     words = ["generate", str(tmp_path / "data"), "--schema", "toy", "--blocks", "20"]
     done = run(["-m", "jobs", *words], tmp_path, PYTHONPATH=str(installed))
     assert done.returncode == 0, done.stderr  # its schemas are in the wheel

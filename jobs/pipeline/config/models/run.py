@@ -29,7 +29,7 @@ from jobs.pipeline.config.models.values import (
 from jobs.pipeline.config.protection import (
     PROTECTION,
     missing_protection,
-    refuse_bad_remote,
+    refuse_remote,
     secret_properties,
 )
 from jobs.pipeline.config.upgrade import Kind
@@ -260,17 +260,15 @@ class OutputConfig(Model):
 class RuntimeConfig(Model):
     """Machines and parallelism of a run; no setting changes the distribution of any output."""
 
-    master: Annotated[Text | None, AfterValidator(refuse_bad_remote)] = None
-    """Spark master, such as "local[4,4]" or "spark://host:7077", or a Spark Connect server, such as
-    "sc://host:15002/;use_ssl=true", without its token. Default: what spark-submit was given, else
-    the server of the environment variable SPARK_REMOTE, else all local cores."""
-
+    master: Annotated[Text | None, AfterValidator(refuse_remote)] = None
+    """Spark master, such as "local[4,4]" or "spark://host:7077". Default: what spark-submit was
+    given, else all local cores."""
     batches_per_slot: Whole = Field(default=4, ge=1, le=10_000)
     """Number of tasks per parallel slot in each step. Steps with little work have fewer tasks,
     steps with much work more."""
 
     driver_memory: Text = "2g"
-    """Heap of the Spark driver; not read by a Spark Connect server."""
+    """Heap of the Spark driver."""
 
     spark: dict[Text, Text] = Field(default={})
     """Further Spark properties; no secrets, and none that open a session."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -136,7 +136,6 @@ def test_a_set_of_one_table():
     assert (drawn.tables == [4, 5]).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 3), st.integers(2, 5), st.data())
 def test_every_draw_satisfies_any_equations(rows, m, data):
     entry = st.lists(st.integers(-2, 2), min_size=m, max_size=m)

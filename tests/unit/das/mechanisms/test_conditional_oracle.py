@@ -14,7 +14,7 @@ from das.errors import BudgetError
 from das.mechanisms import conditional
 from das.mechanisms.conditional import conditional_table
 from das.mechanisms.entropy import NoiseKey
-from das.privacy.conditioning import calibrated, conditioned, gamma_of
+from das.privacy.conditioning import calibrated, conditioned
 from das.privacy.cost import Pure, ZeroConcentrated
 from tests.builders.streams import bits_at
 
@@ -126,7 +126,6 @@ def test_two_counts_of_a_fixed_sum_have_gamma_minus_a_half():
     # Vectors are neighbors if one entry differs; with a fixed sum the nearest differ in two.
     claimed = conditioned(Pure(Fraction(7, 10)), 2, Fraction(-1, 2)).epsilon
     assert ratio == pytest.approx(float(claimed)) == pytest.approx(epsilon)
-    assert gamma_of(has_limits=False) == 0
 
 
 def test_one_output_has_gamma_minus_one_and_no_invariants_have_gamma_zero():

@@ -291,8 +291,10 @@ def test_epsilons_in_the_accounting_page(name):
     assert rounded_up(epsilon_from_rho(RELEASES[name][1], DELTA)) == from_rho
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize(
+    "name",
+    [name if "units" in name else pytest.param(name, marks=pytest.mark.long) for name in RELEASES],
+)
 def test_epsilons_with_chains_in_the_accounting_page(name):
     ((*_, with_chains),) = (row for row in page_rows("| allocation") if row[0] == name)
     release = read_release(name)

@@ -64,13 +64,11 @@ def compare(queries, weights, limit: float) -> None:
     assert found.pair >= worst.changed or (found.pair == 2 * found.column >= worst.changed)
 
 
-@settings(max_examples=150, deadline=None)
 @given(weighted_queries(3))
 def test_small_schemas_are_exact(drawn):
     compare(*drawn, limit=1.0)
 
 
-@settings(max_examples=80, deadline=None)
 @given(weighted_queries(3), st.sampled_from([1, 20, 200]))
 def test_too_many_pairs_give_an_upper_bound(drawn, combinations):
     with pytest.MonkeyPatch.context() as patch:
@@ -78,7 +76,6 @@ def test_too_many_pairs_give_an_upper_bound(drawn, combinations):
         compare(*drawn, limit=float("inf"))
 
 
-@settings(max_examples=60, deadline=None)
 @given(weighted_queries(1, (6, 5)))
 def test_boxes_of_pairs_come_close(drawn):
     """Of up to 36 x 25 patterns 150 may be tried, so pairs of levels must be put into boxes."""
@@ -168,7 +165,6 @@ def workloads(draw) -> Workload:
     return weigh(attributes, draw(weights))
 
 
-@settings(max_examples=40, deadline=None)
 @given(workloads(), st.sampled_from(list(Method)), st.sampled_from(list(Neighbors)))
 def test_planned_strategies_cost_what_they_claim(workload, method, neighbors):
     """Over all pairs of cells and places: never above rho; residual plans within 2^-13 of it."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from das.confidential import Confidential
@@ -250,7 +250,6 @@ def test_small_strata_pay_for_sizes_and_one_way_tables(neighbors):
     assert parts[0.0][0] > parts[1e3][0] > of_plan[0]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=6), st.floats(0, 100, exclude_min=False))
 def test_the_nearest_point_of_a_simplex(values, total):
     """Karush, Kuhn and Tucker: one shift for all that are positive, none less moved at 0."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from das.queries.query import Query, is_refinement, marginal, parse_query
@@ -123,7 +123,6 @@ def precision_rows(model: SpineModel, precision: dict[tuple[int, int], np.ndarra
     return np.stack([precision[chain.first, chain.last] for chain in model.tree.chains])
 
 
-@settings(max_examples=120, deadline=None)
 @given(cases())
 def test_errors_equal_those_of_one_dense_problem(case):
     lattice, measured, precision, exact, tables = case
@@ -136,7 +135,6 @@ def test_errors_equal_those_of_one_dense_problem(case):
         np.testing.assert_allclose(found.worst, wanted[information].worst, rtol=1e-9, atol=scale)
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases(), st.integers(0, 2**32 - 1))
 def test_gradients_equal_central_differences(case, seed):
     lattice, measured, precision, exact, tables = case

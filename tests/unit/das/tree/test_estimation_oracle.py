@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from das.queries.query import Query, is_answered_by, marginal, parse_query
@@ -133,13 +133,11 @@ def check_area(tree: TreeCase, tables: tuple[Query, ...], inside: np.ndarray) ->
         compare(tree.coordinates.variances(table, found.matrices)[0], spread)
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases())
 def test_estimates_and_variances_equal_those_of_one_dense_problem(case):
     check_all(*case)
 
 
-@settings(max_examples=100, deadline=None)
 @given(cases(), st.data())
 def test_any_set_of_leaves_has_the_dense_estimate_and_variance(case, data):
     tree, tables = case
@@ -205,14 +203,12 @@ def cases_with_types(draw: st.DrawFn) -> tuple[TreeCase, tuple[Query, ...]]:
     return case, tables
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases_with_types())
 def test_public_zeros_of_single_geounits_are_known_everywhere(case):
     """As exact rows of the dense problem are; patterns of siblings and invariants interact."""
     check_all(*case)
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases_with_types(), st.data())
 def test_areas_know_public_zeros(case, data):
     tree, tables = case

@@ -12,6 +12,7 @@ from scipy.special import ndtr
 from das.errors import ConfigError
 from das.tree.intervals import (
     central_intervals,
+    estimated_ratios,
     normal_factor,
     positive_intervals,
     positive_simultaneous_factor,
@@ -57,7 +58,7 @@ def test_positive_intervals_are_those_of_a_search():
 @pytest.mark.parametrize("truth", [0.0, 0.3, 1.0, 2.0, 4.0])
 def test_positive_intervals_cover_every_truth_with_the_probability_they_say(truth):
     """By integration: the normal mass of the estimates whose interval holds the truth."""
-    x = np.linspace(truth - 9, truth + 9, 200_001)
+    x = np.linspace(truth - 5, truth + 5, 60_001)  # 6e-7 is beyond, and 1.4e-4 in two steps
     found = positive_intervals(x[None], np.ones((1, len(x))), FACTOR)
     holds = ((found.lower <= truth) & (found.upper >= truth))[0]
     mass = np.diff(ndtr(x - truth))
@@ -94,3 +95,42 @@ def test_simultaneous_factors():
 def test_a_confidence_out_of_range_is_refused(confidence):
     with pytest.raises(ConfigError, match="confidence"):
         normal_factor(confidence)
+
+
+def test_ratios_cover_and_their_probabilities_are_calibrated() -> None:
+    """Districts whose true share lies around one half, with correlated noise as of one release.
+
+    Of 200,000 districts, the standard error of a coverage is 0.0007, of a probability 0.003.
+    """
+    generator, size = np.random.default_rng(7), 200_000
+    whole = generator.uniform(200, 2000, (size, 1))
+    share = generator.uniform(0.4, 0.6, (size, 1))
+    variance = np.array([[160.0, 90.0], [90.0, 240.0]])
+    noise = generator.multivariate_normal([0, 0], variance, size)
+    estimates = (share * whole + noise[:, :1], whole + noise[:, 1:])
+    spread = [np.full((size, 1), variance[i, i]) for i in (0, 1)]
+    covariances = np.full((size, 1), variance[0, 1])
+    found = estimated_ratios(
+        (estimates[0], spread[0]), (estimates[1], spread[1]), covariances, FACTOR
+    )
+    covered = (found.lower <= share) & (share <= found.upper)
+    assert covered.mean() == pytest.approx(0.9, abs=0.003)
+    for low in np.arange(0, 1, 0.1):
+        chosen = (low <= found.above_half) & (found.above_half < low + 0.1)
+        stated = found.above_half[chosen].mean()
+        assert (share[chosen] > 0.5).mean() == pytest.approx(stated, abs=0.02)
+
+
+def test_ratios_without_information_or_without_error() -> None:
+    def ratio(above: float, below: float, variance: float) -> tuple[float, float, float, float]:
+        numbers = [np.array([[number]]) for number in (above, variance, below, variance, 0.0)]
+        found = estimated_ratios(
+            (numbers[0], numbers[1]), (numbers[2], numbers[3]), numbers[4], 1.6
+        )
+        ends = (found.estimate, found.lower, found.upper, found.above_half)
+        return tuple(float(end[0, 0]) for end in ends)  # type: ignore[return-value]
+
+    assert ratio(30, 50, 0) == (0.6, 0.6, 0.6, 1)
+    estimate, lower, upper, above = ratio(1, 2, 400)  # the whole may be 0
+    assert np.isnan(estimate)
+    assert (lower, upper, above) == (0, 1, 0.5)

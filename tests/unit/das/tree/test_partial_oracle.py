@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from das.errors import SchemaError
@@ -148,7 +148,6 @@ def cases(draw: st.DrawFn) -> tuple[TreeCase, tuple[Query, ...]]:
     return TreeCase.random(lattice, schema, measured, exact, seed, make=partial_terms), tables
 
 
-@settings(max_examples=40, deadline=None)
 @given(cases())
 def test_what_is_known_everywhere_has_the_dense_estimate_and_variance(case):
     check(*case)
@@ -217,7 +216,6 @@ def test_any_set_of_leaves_has_the_dense_estimate(inside):
         compare(case.coordinates.variances(table, found.matrices)[0], spread)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_coordinates_of_a_span_hold_what_the_queries_see(data):
     schema = data.draw(schemas(most_attributes=3, most_levels=4))

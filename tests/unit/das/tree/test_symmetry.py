@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from das.errors import SchemaError
@@ -69,7 +69,6 @@ def partitions(draw):
     return tuple(np.unique(codes, return_inverse=True)[1].tolist())
 
 
-@settings(max_examples=40, deadline=None)
 @given(partitions(), partitions(), st.integers(0, 2**32 - 1), st.booleans())
 def test_errors_and_gradients_are_those_of_all_atoms(one, other, seed, is_exact):
     rng = np.random.default_rng(seed)

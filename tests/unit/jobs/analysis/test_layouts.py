@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from das.errors import ConfigError
 from das.histograms import Histograms
+from das.queries.query import Query
 from jobs.analysis.layouts import Layout, read_layout, table_queries
 from jobs.pipeline.config.models.data import Pl94Data
 from jobs.pipeline.config.schema import load_schema
@@ -121,14 +123,19 @@ def test_codes_of_microdata_are_those_of_the_2020_writer() -> None:
     assert layout.codes["status"] == {"occupied": "1", "vacant": "2", "group_quarters": "0"}
 
 
+@cache
+def redistricting() -> list[Sequence[Query]]:
+    """The queries of tables P1 and P2."""
+    schema, layout = load_schema(SCHEMAS / "pl94_tables.yaml"), read_layout("pl94")
+    return [table_queries(layout, name, schema) or () for name in ("P001", "P002")]
+
+
 @given(st.lists(st.integers(0, 20), min_size=252, max_size=252))
 def test_variables_add_up(counts: list[int]) -> None:
     """Every subtotal of P1 is the sum of its parts, and P2 splits it by Hispanic origin."""
-    schema, layout = load_schema(SCHEMAS / "pl94_tables.yaml"), read_layout("pl94")
     found = Histograms.from_entries(252, 1, np.zeros(252, int), np.arange(252), np.array(counts))
     p1, p2 = (
-        np.concatenate([q.answer(found)[0] for q in table_queries(layout, name, schema) or ()])
-        for name in ("P001", "P002")
+        np.concatenate([query.answer(found)[0] for query in queries]) for queries in redistricting()
     )
     cells = np.array(counts).reshape(2, 2, 63)
     assert p1[0] == p2[0] == sum(counts)

@@ -28,14 +28,12 @@ def example(name: str) -> str:
     return PAGE.split(f"<!-- file: example/{name} -->\n```yaml\n", 1)[1].split("```", 1)[0]
 
 
-def test_the_committed_page_is_up_to_date() -> None:
-    assert reference.reference(PAGE) == PAGE, "run `make docs`"
-
-
-def test_a_table_that_is_out_of_date_is_made_again_and_text_stays() -> None:
+def test_the_committed_page_is_up_to_date_tables_are_made_again_and_text_stays() -> None:
     stale = PAGE.replace("| `name` |", "| `title` |").replace("# Configuration", "# Keys", 1)
     assert stale.count("| `title` |") > PAGE.count("| `title` |")
-    assert reference.reference(stale) == PAGE.replace("# Configuration", "# Keys", 1)
+    assert reference.reference(stale) == PAGE.replace("# Configuration", "# Keys", 1), (
+        "run `make docs`"
+    )
 
 
 def test_every_model_and_key_is_on_the_page() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from das.synthesis.measure import ONE_WAY_SHARE, POPULATION_SHARE
@@ -20,7 +20,6 @@ LABELS = [(sex, group) for sex in "mf" for group in "abc"]
     sizes=st.lists(st.integers(0, 1000), min_size=6, max_size=6),
     least=st.fractions(0, Fraction(1, 2), max_denominator=50),
 )
-@settings(max_examples=100, deadline=None)
 def test_pooling_keeps_every_weight_and_person(sizes, least):
     public = {
         labels: PublicStratum(Fraction(i + 1, 21), size)

@@ -21,7 +21,7 @@ def plan_of(shape, exact, cost):
 def test_the_cost_that_is_proved_is_the_share(k):
     found = Conditioning.of(Fraction(3, 7), k)
     assert found.cost.epsilon == Fraction(3, 7)
-    assert (1 + found.gamma) * k * found.noise.epsilon == Fraction(3, 7)
+    assert 2 * k * found.noise.epsilon == Fraction(3, 7)
     assert found.noise.epsilon == 2 / found.scale
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
@@ -26,7 +26,6 @@ from tests.unit.solvers.least_squares.in_arrays import project_by_child
 from tests.unit.solvers.least_squares.quadratic import optimality_gap
 
 
-@settings(max_examples=60, deadline=None)
 @given(shapes(), st.integers(0, 1000))
 def test_a_drawn_node_that_is_solved_keeps_everything_and_is_the_best(shape, seed):
     problem = random_node(shape, seed)

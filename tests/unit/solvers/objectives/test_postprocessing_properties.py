@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.studies.postprocessing_methods import TableMethod, post_process
@@ -37,7 +37,6 @@ def tables(draw):
 NONNEGATIVE = [method for method in TableMethod if method is not TableMethod.OLS]
 
 
-@settings(max_examples=40, deadline=None)
 @given(tables(), st.sampled_from(NONNEGATIVE))
 def test_results_are_nonnegative_and_finite(table, method):
     x = post_process(table, method)
@@ -46,14 +45,12 @@ def test_results_are_nonnegative_and_finite(table, method):
     assert (x >= 0).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(tables())
 def test_sequential_keeps_the_first_query(table):
     x = post_process(table, TableMethod.SEQUENTIAL)
     assert x.sum(1) == pytest.approx(np.maximum(table.coarse[0].answers[:, 0], 0), abs=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
 @given(tables(), st.sampled_from(list(TableMethod)), st.randoms(use_true_random=False))
 def test_the_order_of_cells_does_not_matter(table, method, random):
     order = np.array(random.sample(range(table.n_cells), table.n_cells))
@@ -67,7 +64,6 @@ def test_the_order_of_cells_does_not_matter(table, method, random):
     )
 
 
-@settings(max_examples=30, deadline=None)
 @given(tables(), st.sampled_from(list(TableMethod)))
 def test_draws_do_not_mix(table, method):
     alone = NoisyTable(
@@ -82,7 +78,6 @@ def test_draws_do_not_mix(table, method):
     )
 
 
-@settings(max_examples=30, deadline=None)
 @given(tables())
 def test_no_method_fits_better_than_nnls(table):
     def squares(x):

@@ -195,7 +195,7 @@ PROGRAMS = ["crossing rows", "crossing rows and leaves of halves", "leaves of cr
 
 
 def test_rows_and_leaves_are_kept_at_the_least_cost():
-    for seed, kind in itertools.product(range(6), [*FLOWS, *PROGRAMS]):
+    for seed, kind in itertools.product(range(3), [*FLOWS, *PROGRAMS]):
         problem, values = promising(kind, seed)
         ours = round_counts(problem, values)
         verify_counts(problem, ours.counts)

@@ -123,7 +123,9 @@ TABLE_8 = {
 }
 
 
-@pytest.mark.parametrize("name", ["CPS", "Loans", pytest.param("Adult", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["CPS", *(pytest.param(name, marks=pytest.mark.long) for name in ("Adult", "Loans"))]
+)
 def test_table_8_the_best_family(name):
     for ways in ["1", "2", "3", "<=3"]:
         workload = orders(data_set(name), ways)

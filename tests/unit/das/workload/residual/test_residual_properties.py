@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from das.queries.sensitivity import Neighbors
@@ -55,7 +55,6 @@ def workloads(draw) -> Workload:
     return Workload.of_marginals(attributes, [every[i] for i in chosen], weights)
 
 
-@settings(max_examples=40, deadline=None)
 @given(workloads(), st.sampled_from([plan_projected, plan_orthogonal, plan_oblique]))
 def test_cost_and_variances_are_those_of_the_dense_mechanism(workload, planner):
     plan = planner(workload)
@@ -65,7 +64,6 @@ def test_cost_and_variances_are_those_of_the_dense_mechanism(workload, planner):
     assert plan.total_variances().sum() == pytest.approx(dense, rel=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
 @given(workloads())
 def test_oblique_plans_are_never_worse(workload):
     least = workload.weights @ plan_oblique(workload).total_variances()
@@ -73,7 +71,6 @@ def test_oblique_plans_are_never_worse(workload):
         assert least <= workload.weights @ planner(workload).total_variances() * (1 + 1e-6)
 
 
-@settings(max_examples=30, deadline=None)
 @given(workloads(), st.integers(0, 2**31))
 def test_exact_answers_are_reconstructed_exactly(workload, seed):
     plan = plan_oblique(workload)
@@ -87,7 +84,6 @@ def test_exact_answers_are_reconstructed_exactly(workload, seed):
         np.testing.assert_allclose(found.ravel(), wanted, atol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
 @given(workloads())
 def test_the_largest_variance_lies_between_bound_and_total(workload):
     plan = plan_oblique(workload)
@@ -98,7 +94,6 @@ def test_the_largest_variance_lies_between_bound_and_total(workload):
     assert found.loss <= covariance(plan, workload_matrix(workload)).diagonal().max() * (1 + 1e-6)
 
 
-@settings(max_examples=30, deadline=None)
 @given(workloads(), st.fractions(Fraction(1, 1000), 10), st.sampled_from(list(Neighbors)))
 def test_integer_measurements_cost_exactly_rho(workload, rho, neighbors):
     exact = measure_exactly(plan_oblique(workload), rho, neighbors)

@@ -11,14 +11,7 @@ import pytest
 
 from das.errors import InputError
 from das.schema import Schema
-from jobs.design.synthetic.household_schema import ELDERLY, FILE, RECODES, schema_text
-from jobs.design.synthetic.household_types import (
-    COUPLES,
-    OTHERS,
-    HouseholdType,
-    household_types,
-    type_of,
-)
+from jobs.design.synthetic.households import COUPLES, household_type
 from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.models.data import RecordsData
 from jobs.pipeline.config.models.kinds.zero import ZeroConfig
@@ -27,54 +20,53 @@ from jobs.pipeline.config.schema import load_schema
 from tests.checkout import ROOT
 from tests.unit.jobs.pipeline.confidential.read.reading import read
 
-AGES = ("none", "under_6", "6_to_17", "both")
+ELDERLY = ("none", "60_to_64", "65_to_74", "75_and_over")
+FACTS = (range(len(COUPLES)), range(4), range(4), range(2), range(2), range(2), range(1, 8))
 
 
-def exists(one: HouseholdType) -> bool:
+def exists(facts: tuple[int, ...]) -> bool:
     """By the number of persons that the facts need at least, without putting households together."""
-    parts = {"none": 0, "under_6": 1, "6_to_17": 1, "both": 2}
-    other_minors = parts[one.minors] - parts[one.own]
-    holds = one.minors in (one.own, "both") or one.own == "none"
-    people = 1 + one.has_partner + parts[one.minors]
-    related = one.is_married or one.own != "none"
-    if one.minor_head and one.minors != "none":
+    couple, own, minors, relatives, minor_head, generations, size = facts
+    has_partner, is_married = COUPLES[couple] != "no_partner", couple < 2
+    parts = (0, 1, 1, 2)
+    other_minors = parts[minors] - parts[own]
+    holds = minors in (own, 3) or own == 0
+    people = 1 + has_partner + parts[minors]
+    related = bool(is_married or own)
+    if minor_head and minors:
         return False  # not told apart
-    if one.generations:
+    if generations:
         # A child of the householder, and a parent or a grandchild; minors may be either of them.
-        child = 0 if one.own != "none" else 1
+        child = 0 if own else 1
         third = 0 if other_minors else 1
         people += child + third
         related = True
-        if one.minor_head and not one.has_partner:
+        if minor_head and not has_partner:
             return False  # a minor with grown children
-    if one.relatives and not related and one.minors == "none":
+    if relatives and not related and not minors:
         people += 1
-    return holds and people <= one.size and (one.relatives or not related)
+    return holds and people <= size and bool(relatives or not related)
 
 
-def test_types_are_those_that_some_household_is_of() -> None:
-    facts = product(COUPLES, AGES, AGES, (False, True), (False, True), (False, True), range(1, 8))
-    assert set(household_types()) == {
-        one for one in (HouseholdType(*each) for each in facts) if exists(one)
-    }
-    assert len(household_types()) == len({one.label for one in household_types()}) == 522
+def test_types_are_those_that_some_household_is_of(schema: Schema) -> None:
+    levels = schema.attribute("hhtype").levels
+    named = [household_type(facts) for facts in product(*FACTS) if exists(facts)]
+    assert len(named) == len(levels) == 522
+    assert set(named) == {*levels}
 
 
-def test_any_household_has_a_type() -> None:
-    rng = np.random.default_rng(5)
-    known = set(household_types())
-    for _ in range(3000):
-        kinds = Counter(rng.choice(OTHERS, rng.integers(0, 9), replace=True).tolist())
-        couple = str(rng.choice(COUPLES))
-        assert type_of(couple, kinds, minor_head=False) in known
+def groups_of(schema: Schema, name: str) -> list[str]:
+    """Return the group of each household type."""
+    recode = next(one for one in schema.recodes if one.name == name)
+    return [recode.groups[code] for code in recode.codes]
 
 
-def test_numbers_are_those_of_2020() -> None:
+def test_numbers_are_those_of_2020(schema: Schema) -> None:
     """Places that the documents of the 2020 system name, from first to last."""
-    labels = [one.label for one in household_types()]
+    labels = list(schema.attribute("hhtype").levels)
     couples_and_child = [0, 17, 86, 103, 172, 189, 282, 299]
-    members = [RECODES["members"][0](one) for one in household_types()]
-    assert np.flatnonzero(np.array(members) == "couple_and_child").tolist() == couples_and_child
+    members = np.array(groups_of(schema, "members"))
+    assert np.flatnonzero(members == "couple_and_child").tolist() == couples_and_child
     assert labels.index("no_partner-own_both-size_3") == 436
     assert [labels[i] for i in (392, 393, 521)] == [
         "no_partner-size_1",
@@ -83,25 +75,41 @@ def test_numbers_are_those_of_2020() -> None:
     ]
 
 
-def test_the_schema_file_is_what_the_definition_makes() -> None:
-    text = (ROOT / "conf" / "schema" / FILE).read_text(encoding="utf-8")
-    assert text == schema_text(), "run python -m jobs.design.synthetic.household_schema conf/schema"
-
-
-def test_groups_that_2020_measured_have_its_sizes() -> None:
-    sizes = {
-        name: len({group(one) for one in household_types()}) for name, (group, _) in RECODES.items()
+def test_recodes_group_types_by_their_facts(schema: Schema) -> None:
+    facts_of = {household_type(facts): facts for facts in product(*FACTS) if exists(facts)}
+    facts = [facts_of[level] for level in schema.attribute("hhtype").levels]
+    expected = {
+        "couple": [COUPLES[one[0]] for one in facts],
+        "own_children": [("none", "under_6", "6_to_17", "both")[one[1]] for one in facts],
+        "minors": ["under_18" if one[2] or one[4] else "nobody" for one in facts],
+        "multigenerational": ["three_generations" if one[5] else "fewer" for one in facts],
+        "household_size": [f"size_{one[6]}".replace("7", "7_or_more") for one in facts],
+        "household_kind": [kind_of(one) for one in facts],
     }
-    assert (sizes["family"], sizes["partner_children"]) == (183, 12)
-    assert 2 * 2 * 3 * 7 * sizes["family"] == 15_372
-    members = Counter(RECODES["members"][0](one) for one in household_types())
+    assert {name: groups_of(schema, name) for name in expected} == expected
+
+
+def kind_of(facts: tuple[int, ...]) -> str:
+    couple, relatives, size = facts[0], facts[3], facts[6]
+    if couple < 2:
+        return "married_couple_family"
+    if relatives:
+        return "other_family"
+    return "living_alone" if size == 1 else "nonfamily_not_alone"
+
+
+def test_groups_that_2020_measured_have_its_sizes(schema: Schema) -> None:
+    families = len({*groups_of(schema, "family")})
+    assert (families, len({*groups_of(schema, "partner_children")})) == (183, 12)
+    assert 2 * 2 * 3 * 7 * families == 15_372
+    members = Counter(groups_of(schema, "members"))
     assert members["one_and_two_children"] == 1
     assert members["couple_and_two_children"] == 4
 
 
 @pytest.fixture(scope="module")
 def schema() -> Schema:
-    return load_schema(ROOT / "conf" / "schema" / FILE)
+    return load_schema(ROOT / "conf" / "schema" / "dhc_households.yaml")
 
 
 ONE = {

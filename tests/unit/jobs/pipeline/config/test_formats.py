@@ -71,27 +71,19 @@ def test_folders_of_format_1_go_on_in_format_3(tmp_path, name):
     assert [*run.products] == ["units", "persons"][name == "plain" :]
 
 
-@pytest.mark.parametrize("stated", [{}, {"format": 1}])
-def test_format_1_is_refused_and_what_the_message_says_is_read(tmp_path, stated):
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [({}, "format: is required"), ({"format": 1}, "format: Input should be 3; got 1")],
+)
+def test_format_1_is_refused_and_its_keys_have_their_place(tmp_path, stated, said):
     path = tmp_path / "run.yaml"
-    document = toy.document(tmp_path)
-    path.write_text(json.dumps({**stated, **document}))
-    with pytest.raises(
-        ConfigError, match=r"run\.yaml: is of format 1, which is not read"
-    ) as caught:
+    path.write_text(json.dumps({**stated, **toy.document(tmp_path)}))
+    with pytest.raises(ConfigError) as caught:
         load_run(path)
-    assert "write `format: 3`; put schema, data, " in str(caught.value.remedy)
-    persons = {key: document.pop(key) for key in ("schema", "data", "invariants")}
-    persons["privacy"] = {key: document["privacy"].pop(key) for key in ("rho", "allocation")}
-    path.write_text(json.dumps({"format": 3, **document, "products": {"persons": persons}}))
-    assert [*load_run(path).products] == ["persons"]
-
-
-def test_what_is_no_run_file_is_not_said_to_be_of_format_1(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text("name: toy\nproducts: {}\n")
-    with pytest.raises(ConfigError, match="format: is required"):
-        load_run(path)
+    assert said in str(caught.value)
+    assert "schema: is not a known key here; it belongs to products.NAME.schema" in str(
+        caught.value
+    )
 
 
 def refused(folder: Path, change: Callable[[dict[str, Any]], object], name: str = "units") -> str:

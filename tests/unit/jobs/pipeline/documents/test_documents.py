@@ -124,7 +124,7 @@ def test_parts_of_one_place_are_added_and_of_memory_the_largest_is_kept() -> Non
     assert (whole.seconds, whole.core_seconds, whole.tasks, whole.geounits) == (8, 16, 6, 20)
     assert (whole.peak_memory_bytes, whole.task_peak_memory_bytes) == (600, 7)
     assert whole.rate == pytest.approx(20 / 8)
-    assert summary.stragglers == [lagged]
+    assert whole.stragglers == (lagged,)
     assert summary.stages["solve"].core_hours == summary.total.core_hours == 16 / 3600
 
 

@@ -85,7 +85,7 @@ def spread(runs: list[tuple[int, int, str]]) -> list[tuple[int, str]]:
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(RUNS)
 def test_one_draw_is_ever_readable_and_nothing_recorded_is_lost(runs):
     folder = Folder()

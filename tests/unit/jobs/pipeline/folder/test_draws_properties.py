@@ -147,7 +147,7 @@ def act(world: World, action: tuple, during: list[tuple]) -> None:
             world.remove(place)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(ACTIONS, st.lists(ACTIONS, max_size=2)), min_size=2, max_size=6))
 def test_one_draw_is_ever_readable_and_some_folder_goes_on(tmp_path_factory, actions):
     """Some actions happen while another driver is drawing."""

@@ -115,7 +115,7 @@ def _by_duckdb(
         return None
 
 
-_N_FILES = 500
+_N_FILES = 250
 
 
 @pytest.mark.parametrize("quoting", ["double", "none"])
@@ -172,8 +172,8 @@ def test_a_dirty_file_gives_the_rows_of_other_parsers_or_is_refused_by_row(
     assert seen["read"] > _N_FILES / 4, seen
     assert seen["read as DuckDB does"] > _N_FILES / 8, seen
     for fault in ("not UTF-8", "null byte", "carriage return", "ragged", "blank"):
-        assert seen[f"refused: {fault}"] > 3, seen
-    assert (seen["refused: line break"] > 15) is (quoting == "double"), seen
+        assert seen[f"refused: {fault}"], seen
+    assert (seen["refused: line break"] > 7) is (quoting == "double"), seen
 
 
 @pytest.mark.parametrize("border", ["block", "chunk"])

@@ -6,7 +6,7 @@ import itertools
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from das.definition import Definition
@@ -114,7 +114,6 @@ def costs_of(plan: Plan, first: int, last: int) -> tuple[np.ndarray, np.ndarray]
     return add, change
 
 
-@settings(max_examples=60, deadline=None)
 @given(plans())
 def test_no_pair_of_neighbors_costs_more_than_is_said(drawn):
     plan, lattice = drawn

@@ -47,7 +47,7 @@ def carry(dataset: StoredPlace) -> None:
             replace_published(counts, [written], {"holds": [*holds, geolevel]})
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(RUNS)
 def test_every_change_is_made_once_whoever_makes_it(runs):
     root = StoredPlace(f"memory://{uuid.uuid4().hex}", "release")
@@ -70,7 +70,7 @@ def last(dataset: StoredPlace) -> StoredPlace:
     return max(dataset.glob("_manifest.*.json"), key=lambda path: path.name)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(RUNS)
 def test_what_appenders_were_told_is_kept_in_one_order(runs):
     """Each appends numbers of its own, and a count of what it found; answers may be lost."""

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import jobs.pipeline.storage.dataset
@@ -17,7 +17,6 @@ CODES = st.text(alphabet="0129", min_size=1, max_size=3)
 BOUND = st.one_of(CODES, st.just(""), st.just("\x7f"))
 
 
-@settings(max_examples=30)
 @given(
     st.sets(CODES, max_size=14),
     st.lists(st.integers(0, 14), max_size=4),

@@ -217,7 +217,8 @@ def test_places_are_used_as_paths_are(folder):
 
 
 def test_large_files_are_read_by_ranges(folder, monkeypatch):
-    data = bytes(range(256)) * (5 << 12)  # more than is read ahead
+    monkeypatch.setattr("jobs.pipeline.storage.place.READ_AHEAD", 1 << 16)
+    data = bytes(range(256)) * (5 << 6)  # more than is read ahead
     store, key = store_of(folder / "part")
     store.create(key, data)
     opened = open_input(folder / "part")

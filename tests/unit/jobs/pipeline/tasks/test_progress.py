@@ -77,16 +77,6 @@ def test_a_line_watches_the_steps_that_are_run_in_it(log, capsys):
     assert re.search(r"solve +block .* s +40 geounits", shown)
 
 
-def test_where_lines_are_not_live_they_say_how_far_the_run_is(capsys):
-    reporter = Reporter(every_seconds=0)
-    with reporter.stages(7, 10), reporter.line("solve", "block"):
-        current_watch()(lagging_step())
-    assert re.search(r"0:15 left; stage 7 of 10, 0:0\d so far\n", capsys.readouterr().err)
-    with reporter.line("solve", "block"):
-        current_watch()(lagging_step())
-    assert "so far" not in capsys.readouterr().err
-
-
 def test_progress_is_told_now_and_then(log, capsys):
     with Reporter(log=log, every_seconds=1000).line("solve", "block"):
         current_watch()(Step("solve block", [1]))
@@ -145,22 +135,16 @@ def test_every_event_in_the_code_is_documented():
     assert used == set(documented_events())
 
 
-def test_a_terminal_shows_which_stage_of_the_run_it_is(monkeypatch):
-    """While the line is live there is one of the run below it; what stays names no time left."""
+def test_a_line_that_stays_on_a_terminal_names_no_time_left(monkeypatch):
     shown = io.StringIO()
     monkeypatch.setattr(
         "jobs.pipeline.tasks.progress.Console",
         lambda **_: Console(file=shown, force_terminal=True, width=120, highlight=False),
     )
     reporter = Reporter()
-    with reporter.stages(4, 9), reporter.line("measure", "block") as line:
+    with reporter.line("measure", "block") as line:
         line.show(30, 50, ", 10/s, 0:02 left")
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue()).splitlines()
-    assert any(re.search(r"^run +stage 4 of 9 .* so far", one) for one in lines)
     last = next(one for one in reversed(lines) if one.strip())
     assert re.search(r"^measure +block .* 30/50 \d:\d\d:\d\d", last)
     assert "left" not in last
-    shown.truncate(0)
-    with reporter.line("verify", "release"):
-        pass
-    assert "stage" not in shown.getvalue()

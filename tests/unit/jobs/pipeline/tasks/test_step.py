@@ -89,23 +89,3 @@ def test_a_watch_ends_with_its_block():
         current_watch()("step")
     assert current_watch() is None
     assert seen == ["step"]
-
-
-def test_tasks_that_finished_and_have_not_told_count_by_the_least_they_are():
-    """A server tells of its tasks in their order: behind a slow one, others have finished."""
-    step, began = started_step()
-    step.look([], 5, began, n_finished=3)
-    assert step.done == 400  # two of 100 and one of 200; the first of all still runs
-    step.look([report(0, 40.0)], 5, began + 40, n_finished=5)
-    assert (step.done, step.rate) == (800, pytest.approx(20))  # the first one counts when it tells
-    step.look([report(i, 10.0) for i in range(1, 5)], 5, began + 41, n_finished=5)
-    assert (step.done, step.rate) == (1000, pytest.approx(1000 / 41))
-
-
-def test_a_task_that_may_have_finished_is_no_straggler():
-    step, began = started_step((100,) * 6)
-    step.look([report(i, 1.0) for i in range(3)], 6, began + 2)
-    step.look([], 6, began + 30, n_finished=4)
-    assert [(s.task, s.running) for s in step.stragglers()] == [(3, True)]
-    step.look([], 6, began + 31, n_finished=3)
-    assert [s.task for s in step.stragglers()] == [3, 4, 5]

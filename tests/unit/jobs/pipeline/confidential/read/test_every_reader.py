@@ -161,7 +161,7 @@ _KINDS: dict[str, Reader] = {
     ),
 }
 _UNQUOTED = ("records", "block table", "survey")
-_N_FILES = 100
+_N_FILES = 50
 
 
 @pytest.mark.parametrize(

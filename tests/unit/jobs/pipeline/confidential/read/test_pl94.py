@@ -267,13 +267,13 @@ def test_members_that_are_no_stream_of_their_method(tmp_path: Path, method: int)
 
 @pytest.mark.parametrize("file", [0, 1])
 def test_a_line_that_does_not_end_takes_no_memory(tmp_path: Path, file: int) -> None:
-    """250 kB of zip that unfold to 256 MB without an end of line."""
+    """125 kB of zip that unfold to 128 MB without an end of line."""
     path = write_zip(tmp_path / "pr2020.pl.zip", lines(), tuple(set(NAMES) - {NAMES[file]}))
     with (
         zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive,
         archive.open(NAMES[file], "w", force_zip64=True) as handle,
     ):
-        for _ in range(256):
+        for _ in range(128):
             handle.write(bytes(1 << 20))
     program = (
         "import resource, sys\n"
@@ -296,7 +296,7 @@ def test_a_line_that_does_not_end_takes_no_memory(tmp_path: Path, file: int) -> 
     )
     error, mib = done.stdout.splitlines()
     assert f"{NAMES[file]}, row 1: has a line that does not end" in error
-    assert int(mib) < 100  # 24 MiB here; the whole line, twice over, took 512
+    assert int(mib) < 100  # 24 MiB here; the whole line, twice over, would take 256
 
 
 def test_counts_that_int64_cannot_add(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_dirty_headers_give_the_records_of_other_parsers_or_are_refused(tmp_path
     wanted = {"SUMLEV": 2, "LOGRECNO": 7, "GEOCODE": 9}
     connection = duckdb.connect(config={"threads": 1})
 
-    @settings(max_examples=400)
+    @settings(max_examples=200)
     @given(
         texts=st.lists(_TEXTS, min_size=1, max_size=8),
         dirt=st.lists(st.tuples(st.integers(0, 2000), _DIRT), max_size=2),
@@ -426,4 +426,4 @@ def test_dirty_headers_give_the_records_of_other_parsers_or_are_refused(tmp_path
 
     with connection:
         check()
-    assert min(seen[kind] for kind in ("read", "refused", "read as DuckDB does")) > 40, seen
+    assert min(seen[kind] for kind in ("read", "refused", "read as DuckDB does")) > 20, seen
