@@ -286,13 +286,10 @@ def choose_corrected(
         if kept == corrected:
             break
         corrected = kept
-    summary = LearnedAnswers(
-        corrected=tuple(sorted(corrected)),
-        source=learned.source,
-        digest=learned.digest,
-        errors=errors,
+    names = tuple(sorted(corrected))
+    return corrected, LearnedAnswers(
+        corrected=names, source=learned.source, digest=learned.digest, errors=errors
     )
-    return corrected, summary
 
 
 def batch_sizes(

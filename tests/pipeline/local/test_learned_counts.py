@@ -149,9 +149,13 @@ def test_unbiased_estimates_stay(plain: Path, corrected: Path) -> None:
     assert tables[0].equals(tables[1])
 
 
-def test_the_release_alone_is_verified(corrected: Path) -> None:
-    result = CliRunner().invoke(app, ["verify", str(corrected / "release")])
+def test_the_release_alone_is_verified(corrected: Path, tmp_path: Path) -> None:
+    page = tmp_path / "certificate.html"
+    words = ["verify", str(corrected / "release"), "--certificate", str(page)]
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
+    tables = "public de_2010_block.parquet, ri_2010_block.parquet."
+    assert f"Counts by block were corrected by regressions on {tables}" in page.read_text()
 
 
 def test_replicates_are_corrected_too(corrected: Path, tmp_path: Path) -> None:
