@@ -24,7 +24,7 @@ from solvers.learned.features import Released
 
 LEARNED: Final = "learned"
 # Of the perturbation, in standard deviations of the noise. Rounded counts and trees move by jumps,
-# so that smaller steps have larger standard errors; with 0.6 the error of trees is overestimated.
+# so that smaller steps have larger standard errors. Default, not measured.
 CORRECTION_STEP = 0.3
 # Standard errors by which the estimated error must fall. Default, not measured.
 _CLEARLY = 1.0
