@@ -98,7 +98,7 @@ class Released:
         """Return the features of the live answers to a query, int64[N] each."""
         return [np.rint(STEPS * one + _OFF_EDGES).astype(np.int64) for one in self._columns(number)]
 
-    def _columns(self, number: int) -> Iterator[FloatArray]:
+    def _columns(self, number: int) -> Iterator[FloatArray | IntArray]:
         child, answer = self.live(number)
         family, children = self.owner[child], np.bincount(self.owner)
         n_children = children[family].astype(np.float64)

@@ -183,11 +183,11 @@ def _resolve(
             refuse_unknown(f"table {text}", "names an unknown geolevel", where or (), known)
     with mistakes.at(f"{keys}evaluate"):
         asked = grouping(own.evaluate, schema, levels, tabulated.values())
+    mistakes.refuse()
     if own.solve.learned is not None:
-        with mistakes.at(f"{keys}solve.learned"):
+        with at(f"{keys}solve.learned"):
             learned = load_learned(own.solve.learned, digests_of(*file.named[name], budget))
             solving = replace(solving, learned=learned)
-    mistakes.refuse()
     plan = Plan(
         schema,
         spine,

@@ -416,7 +416,8 @@ def ways_of(plan: Plan, template: NodeTemplate, learned: Learned, settings: Node
     """Return the ways to solve with and without expected totals; counts are not rounded."""
 
     def solve_by(way: str, piece: Piece) -> list[FloatArray | None]:
-        piece, values = with_expected(plan, template, piece, learned, way), []
+        values = list[FloatArray | None]()
+        piece = with_expected(plan, template, piece, learned, way)
         for family in piece.families:
             problem = node_problem(template, family, piece.targets, piece.constraints)
             estimate = estimate_node(problem, settings)

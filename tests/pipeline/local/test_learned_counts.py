@@ -274,6 +274,16 @@ def test_other_plans_are_refused(place: Place, key: str) -> None:
     load_runnable(run_file)
 
 
+def test_another_mistake_is_reported_first(place: Place) -> None:
+    """Without a budget, nobody can say whether regressions fit it."""
+    run_file = place.run_file("pure", "ready")
+    document = yaml.safe_load(run_file.read_text())
+    document["privacy"]["definition"] = "pure"
+    run_file.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError, match="rho"):
+        load_run(run_file)
+
+
 def test_files_that_were_cut_off_are_refused(place: Place) -> None:
     lines = FILES[1].read_text().splitlines(keepends=True)
     file = place.folder / "cut.learned.yaml"
