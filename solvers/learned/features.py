@@ -92,7 +92,8 @@ class Released:
 
     def live(self, number: int) -> tuple[IntArray, IntArray]:
         """Return child and answer of each answer to a query with records in the parent."""
-        return np.nonzero((self.known[number][2] > 0)[self.owner])
+        child, answer = np.nonzero((self.known[number][2] > 0)[self.owner])
+        return child.astype(np.int64), answer.astype(np.int64)
 
     def columns(self, number: int) -> list[IntArray]:
         """Return the features of the live answers to a query, int64[N] each."""

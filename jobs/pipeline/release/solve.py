@@ -267,7 +267,8 @@ def choose_corrected(
     learned = plan.solving.learned
     if learned is None or level.name != learned.geolevel:
         return frozenset(), None
-    share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
+    # Half as many as for housing units: each family is solved three times in two ways.
+    share = min(1.0, MOST_CERTIFIED / 2 / Dataset.open(release.geography(level.name)).rows)
 
     def estimate(corrected: frozenset[str]) -> SureEstimate:
         def evaluate_both(batch: Batch) -> SureEstimate:

@@ -93,9 +93,7 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
     for level in manifest.solve:
         if level.learned is not None and level.learned.corrected:
             tables = level.learned.source.partition(":")[0]
-            remarks.append(
-                f"Counts by {words(level.geolevel)} were corrected by regressions on {tables}."
-            )
+            remarks.append(f"Counts were corrected by regressions on {tables}.")
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     context = {
         "neighborhood": privacy.neighborhood.in_words,

@@ -155,7 +155,7 @@ def test_the_release_alone_is_verified(corrected: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     tables = "public de_2010_block.parquet, ri_2010_block.parquet."
-    assert f"Counts by block were corrected by regressions on {tables}" in page.read_text()
+    assert f"Counts were corrected by regressions on {tables}" in page.read_text()
 
 
 def test_replicates_are_corrected_too(corrected: Path, tmp_path: Path) -> None:
