@@ -34,6 +34,9 @@ class PlanRequest:
       compare_planners: Only compare planners: which cells get more noise than others.
       geolevel: With --compare-planners: geolevel of the budget. Default: the last.
       order: With --compare-planners: most attributes of a table. Default: 3.
+      learn: Train regressions that correct released counts, and write them to this new file.
+      public: With --learn: public table of other places, in the input format of the run; repeat for
+        more.
     """
 
     tables: tuple[str, ...] | None = None
@@ -53,6 +56,8 @@ class PlanRequest:
     compare_planners: bool = False
     geolevel: str | None = None
     order: int | None = None
+    learn: Path | None = None
+    public: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

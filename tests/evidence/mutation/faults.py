@@ -57,6 +57,8 @@ LACKED = (
 AREA = "das/tree/area.py"
 INTERVALS = "das/tree/intervals.py"
 POSTERIOR = "das/tree/prior.py"
+LEARNED = "tests/pipeline/local/test_learned_counts.py::"
+LEARNED_UNIT = "tests/unit/jobs/pipeline/release/test_learned.py::"
 LARGEST = "das/tree/largest.py"
 GROUPS = "jobs/design/planning/groups.py"
 PROPOSALS = "jobs/design/drafting/attributes.py"
@@ -1893,5 +1895,46 @@ FAULTS = (
         "or not all(np.allclose(got, want, rtol=_SAME, atol=_SAME) for got, want in pairs)",
         "or not all(pairs)",
         (SURVEY_MARGINALS + "test_a_changed_number_does_not_follow_from_the_noisy_answers",),
+    ),
+    Fault(
+        "regressions of another plan are taken",
+        "jobs/pipeline/config/learned.py",
+        "        if getattr(stated, key) != value:\n",
+        "        if False:\n",
+        (LEARNED + "test_other_plans_are_refused[rho]",),
+    ),
+    Fault(
+        "regressions that were trained on the input in another format are taken",
+        "jobs/pipeline/confidential/training.py",
+        "            if len(_shared(product, learned.sketch, job.tasks)) > _MOST_SHARED:\n",
+        "            if False:\n",
+        (LEARNED + "test_training_on_the_input_is_refused",),
+    ),
+    Fault(
+        "answers are corrected whatever the certificate says",
+        "jobs/pipeline/release/learned.py",
+        "    return frozenset(names[change < -limit].tolist()) & corrected\n",
+        "    return frozenset(corrected)\n",
+        (LEARNED_UNIT + "test_only_clear_gains_are_kept[learned1-tried1-kept1]",),
+    ),
+    Fault(
+        "noise of answers that are known to be empty is counted",
+        "solvers/learned/features.py",
+        "np.where(is_live[self.owner], answers, 0)",
+        "answers",
+        (
+            "tests/unit/solvers/learned/test_features.py"
+            "::test_estimates_weigh_all_finer_queries_and_leave_out_what_is_known",
+        ),
+    ),
+    Fault(
+        "a noisy total decides which totals are expected",
+        "jobs/pipeline/release/problems.py",
+        "share = means[child] if query.size == 1 else shares[child]",
+        "share = shares[child]",
+        (
+            "tests/unit/jobs/pipeline/release/test_prior.py"
+            "::test_a_total_is_expected_to_be_the_mean_whatever_is_noisy",
+        ),
     ),
 )

@@ -1075,6 +1075,15 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/runnable.py", "name such a query, if one is measured, or set round_l2_passes: false"):
         rounded_passes_get_finer,
     ("jobs/pipeline/config/runnable.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
+    ("jobs/pipeline/config/learned.py",
+     "train again with `das plan RUN --learn FILE`, or remove `solve.learned`"): TriedIn(
+        "tests/pipeline/local/test_learned_counts.py::test_training_on_the_input_is_refused"),
+    ("jobs/pipeline/config/learned.py", "name another file or remove it"): TriedIn(
+        "tests/pipeline/local/test_learned_counts.py::test_training_on_the_input_is_refused"),
+    ("jobs/pipeline/confidential/training.py",
+     "train on public counts of other places with `das plan --learn`, or remove `solve.learned`"):
+        TriedIn("tests/pipeline/local/test_learned_counts.py"
+                "::test_training_on_the_input_is_refused"),
     ("jobs/pipeline/config/runnable.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/pipeline/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),
