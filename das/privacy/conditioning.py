@@ -15,11 +15,12 @@ sums A s = A x: then the noise must satisfy A z = 0, for any x. It does not hold
 be negative: noise on small counts is rejected more often, so the denominator depends on the data.
 So a table drawn by `das.mechanisms.conditional` costs (1 + 1) k epsilon.
 
-*The smallest gamma for one kept marginal.* Let M add two-sided geometric noise of scale 2 / epsilon,
-so that a changed record costs epsilon. Let the kept sums be disjoint, of r cells each, and counts
-nonnegative. With P(M*(x) = s) = t^|s - x|_1 / C(x) and q = t^2 = e^(-epsilon), the ratio of two
-laws is largest at s = x, so its logarithm is k epsilon + ln C(x') - ln C(x). Tables of equal sums
-are joined by moves of one record within a sum, so k = 1 decides: x' = x - e_i + e_j, n the sum.
+*The smallest gamma for one kept marginal.* Let M add two-sided geometric noise of scale 2 /
+epsilon, so that a changed record costs epsilon. Let the kept sums be disjoint, of r cells each, and
+let counts be nonnegative. With P(M*(x) = s) = t^|s - x|_1 / C(x) and q = t^2 = e^(-epsilon), the
+ratio of two laws is largest at s = x, so its logarithm is k epsilon + ln C(x') - ln C(x).
+Tables of equal sums are joined by moves of one record within a sum, so k = 1 decides:
+x' = x - e_i + e_j, n the sum.
 
 - Generating functions of cells i and j, as partial fractions, give C(x') / C(x) = 1 + (1 - q) P,
   P the probability under M*(x) that s_j >= x_j and 1 <= s_i < x_i - x_j. If x_i <= x_j + 1, the

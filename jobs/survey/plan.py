@@ -533,7 +533,7 @@ class TablePlan:
         return Conditioning.of(self.cost, compared_records(self.exact, len(self.shape)))
 
     def effective_gamma(self, records: int) -> float | None:
-        """Return the smallest gamma over all tables of so many records; none if marginals overlap."""
+        """Return the smallest gamma over all tables of n records; None if marginals overlap."""
         if len(self.exact) > 1:
             return None
         cells = math.prod(size for axis, size in enumerate(self.shape) if axis not in self.exact[0])

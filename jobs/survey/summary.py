@@ -24,7 +24,7 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
         planned = plan.part(part)
         strata = planned.strata.sizes.values() if isinstance(planned, MeanPlan) else ()
         promise = conditioned_of(plan, part)
-        is_table = isinstance(planned, TablePlan)
+        gamma = planned.effective_gamma(data.n_records) if isinstance(planned, TablePlan) else None
         parts.append(
             {
                 "part": part,
@@ -34,7 +34,7 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
                 "smallest": min(strata, default=None),
                 "pooled": [*planned.pooled] if isinstance(planned, MeanPlan) else [],
                 "conditioned": None if promise is None else json_of(promise),
-                "effective_gamma": planned.effective_gamma(data.n_records) if is_table else None,
+                "effective_gamma": gamma,
             }
         )
     absent = [] if data.path.exists() else [f"data.path: {data.path}"]
@@ -59,10 +59,10 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
     for row in parts:
         if promise := conditioned_of(plan, row["part"]):
             sentence = (
-                f"{row['part']}: published as in the data, without protection: {', '.join(promise.exact)};"
-                " between data sets that agree on all that is exact, proved up to k = "
-                f"{promise.k} changed records: (1 + gamma) k epsilon = (1 + {promise.gamma}) x "
-                f"{promise.k} x {promise.epsilon} = {promise.proved}"
+                f"{row['part']}: published as in the data, without protection: "
+                f"{', '.join(promise.exact)}; between data sets that agree on all that is exact, "
+                f"proved up to k = {promise.k} changed records: (1 + gamma) k epsilon = "
+                f"(1 + {promise.gamma}) x {promise.k} x {promise.epsilon} = {promise.proved}"
             )
             if row["effective_gamma"] is not None:
                 sentence += f"; the smallest gamma that holds is {row['effective_gamma']:.4f}"
