@@ -137,6 +137,7 @@ def main() -> None:
     given = parser.parse_args()
     found: dict[str, Any] = {"fits": fits(given.draws), "chains": chains(given.steps)}
     if given.output is not None:
+        given.output.parent.mkdir(parents=True, exist_ok=True)
         given.output.write_text(json.dumps(found))
     short = {k: v for k, v in found["chains"].items() if k.startswith("acceptance")}
     print(json.dumps({"draws": given.draws, "steps": given.steps, **short}))
