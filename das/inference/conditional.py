@@ -209,7 +209,9 @@ def draw_conditional(  # noqa: PLR0913 - a target, a set, a chain
     """
     around, is_whole = distribution if proposal is None else proposal, distribution.is_discrete
     if around.is_discrete != is_whole:
-        raise SchemaError("conditional sampler", "one of two distributions is discrete")
+        got = f"{distribution} and proposal {around}"
+        what = "needs two discrete distributions or two continuous ones"
+        raise SchemaError("conditional sampler", what, got=got)
     middle = _table("center", center, invariants, is_whole)
     first = _table("start", start, invariants, is_whole)
     completion = solve_for_rest(invariants, np.argsort(-middle, kind="stable").tolist())

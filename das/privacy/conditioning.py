@@ -18,9 +18,9 @@ So a table drawn by `das.mechanisms.conditional` costs (1 + 1) k epsilon.
 *The smallest gamma for one kept marginal.* Let M add two-sided geometric noise of scale 2 /
 epsilon, so that a changed record costs epsilon. Let the kept sums be disjoint, of r cells each, and
 let counts be nonnegative. With P(M*(x) = s) = t^|s - x|_1 / C(x) and q = t^2 = e^(-epsilon), the
-ratio of two laws is largest at s = x, so its logarithm is k epsilon + ln C(x') - ln C(x).
-Tables of equal sums are joined by moves of one record within a sum, so k = 1 decides:
-x' = x - e_i + e_j, n the sum.
+ratio of two laws is largest at s = x, so its logarithm is k epsilon + ln C(x') - ln C(x). Tables of
+equal sums are joined by moves of one record within a sum, so k = 1 decides: x' = x - e_i + e_j, n
+the sum.
 
 - Generating functions of cells i and j, as partial fractions, give C(x') / C(x) = 1 + (1 - q) P,
   P the probability under M*(x) that s_j >= x_j and 1 <= s_i < x_i - x_j. If x_i <= x_j + 1, the
@@ -30,7 +30,7 @@ x' = x - e_i + e_j, n the sum.
   of m in r - 1 cells arises from one without in at most binom(m + r - 2, r - 2) ways.
 - There, they are c_n / A_n and 1 / A_n, with c_m = binom(m + r - 2, r - 2) q^m and A_n their sum
   from 0 to n. So gamma = ln(1 + (1 - q) (1 - (1 + c_n) / A_n)) / epsilon, attained by a pair. It
-  grows with n and r, and stays below ln(2 - q) / epsilon < 1.
+  grows with n, because c_m is log-concave, and stays below ln(2 - q) / epsilon < 1.
 
 *What is not proved.* No gamma below 1 is known for sums that overlap. The paper derives three for
 other mechanisms: 0 without invariants, -1/2 for two counts of a fixed sum, -1 if one output is

@@ -194,8 +194,18 @@ def test_refusals():
         ([2, 1], [[2, 1]], (DOUBLE_GEOMETRIC, None), "the start has another shape"),
         ([2.4, 1.0], [2, 1], (DOUBLE_GEOMETRIC, None), "the center is not of whole numbers"),
         ([2, 1], [2.5, 0.5], (DOUBLE_GEOMETRIC, None), "the start is not of whole numbers"),
-        ([2, 1], [2, 1], (Laplace(2.0), DOUBLE_GEOMETRIC), "one of two distributions is discrete"),
-        ([2, 1], [2, 1], (DOUBLE_GEOMETRIC, Laplace(2.0)), "one of two distributions is discrete"),
+        (
+            [2, 1],
+            [2, 1],
+            (Laplace(2.0), DOUBLE_GEOMETRIC),
+            "needs two discrete distributions or two",
+        ),
+        (
+            [2, 1],
+            [2, 1],
+            (DOUBLE_GEOMETRIC, Laplace(2.0)),
+            "needs two discrete distributions or two",
+        ),
     ],
 )
 def test_tables_and_noise_that_are_not_whole_are_refused(center, start, laws, what):
