@@ -1254,6 +1254,16 @@ FAULTS = (
         ),
     ),
     Fault(
+        "the smallest gamma forgets tables whose records leave a cell",
+        CONDITIONING,
+        "(1 - inverse - last)",
+        "(1 - inverse)",
+        (
+            TABLE_PLAN_UNIT
+            + "test_the_smallest_gamma_is_the_worst_of_all_pairs_of_tables[cost0-shape1-exact1]",
+        ),
+    ),
+    Fault(
         "data sets several records apart cost one record",
         CONDITIONING,
         "return Pure((1 + gamma) * of_group(cost, records).epsilon)",
