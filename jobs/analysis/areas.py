@@ -316,9 +316,8 @@ def _of_counts(
     for index, (query, counts) in enumerate(zip(queries, released, strict=True)):
         others = np.stack([answers[index] for answers in replicated])
         interval = own_intervals(counts, others, confidence)
-        signed = any(factor.matrix.min() < 0 for factor in query.factors)
         ends = (interval.lower, interval.upper)
-        lower, upper = ends if signed else (np.maximum(end, 0) for end in ends)
+        lower, upper = ends if query.is_signed else (np.maximum(end, 0) for end in ends)
         columns_of.append((lower, upper, interval.bias, interval.spread))
     columns = map(_column, zip(*columns_of, strict=True))
     return dict(zip(_OF_COUNTS, columns, strict=True))
