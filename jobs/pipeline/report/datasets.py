@@ -328,6 +328,7 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "folder": "../.." if any(one.path.startswith(_ABOVE) for one in manifest.outputs) else ".",
         "product": manifest.records if manifest.together else None,
         "guarantee": stated_loss(whole),
+        "unit": text.unit(manifest.privacy.definition),
         "own": None if whole is manifest.privacy else stated_loss(manifest.privacy),
         "datasets": [(dataset, _use_of(dataset)) for dataset in described(manifest)],
         "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(census_files(manifest))},
