@@ -17,6 +17,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import account_of
 from jobs.pipeline.folder.progress import repair
 from jobs.pipeline.release.verify import verify_release
+from jobs.pipeline.report.text import RHO
 from jobs.pipeline.storage.account import read_account
 from tests.builders import toy
 from tests.builders.in_process import execute
@@ -217,7 +218,7 @@ def test_the_loss_of_a_household_is_stated_everywhere(
     assert (manifest["privacy"]["total"], rows["record"]["total"]) == (record, record)
     assert (rows["household"]["name"], rows["household"]["total"]) == ("10", household)
     readme = (release_of(out).root / "README.md").read_text()
-    assert f"household of at most 10 persons together have ρ = {household}, ε = " in readme
+    assert f"household of at most 10 persons together have {RHO} = {household}, " in readme
     assert words in release_of(out).report.read_text()
     page = tmp_path / "page.html"
     code, said = das("verify", out / "release", "--certificate", page)
