@@ -87,7 +87,7 @@ def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> lis
 
 def census_files(manifest: Manifest) -> list[tuple[str, str]]:
     """List (path, meaning) of the files of a census release that are not datasets."""
-    return other_files(manifest, _meaning)
+    return other_files(manifest, meaning_of_file)
 
 
 def with_shared(
@@ -107,7 +107,8 @@ def with_shared(
     return replace(manifest, outputs=(*manifest.outputs, *above), files=(*manifest.files, *files))
 
 
-def _meaning(path: str) -> str:
+def meaning_of_file(path: str) -> str:
+    """Return the purpose of a file that is not a dataset; empty if unknown."""
     name = path.removeprefix(_ABOVE)
     by_ending = (text for ending, text in _TEXTS["endings"].items() if name.endswith(ending))
     return FILES.get(name) or next(by_ending, "")
