@@ -68,7 +68,7 @@ def stages_table(summary: Summary, *, is_narrow: bool = False) -> Table:
 
     Args:
       summary: The costs.
-      is_narrow: Whether to leave out shares, core hours and memory, so that 80 characters are enough.
+      is_narrow: Whether to leave out shares, core hours and memory: 80 characters are enough.
     """
     stages, total = summary.stages.values(), summary.total.seconds
     costs = [*stages, summary.total]
