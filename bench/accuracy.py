@@ -7,14 +7,15 @@ Blocks are those of `tests/data`, of a sixth of the tracts of two states and of 
 County, or more of them in the folder of --data. Ways: own, the production allocation and targets of the
 own geolevel, as the 2020 release was made; full, the same measurements with targets from all
 information; optimised, full information with the allocation of the run file, which `das plan
---optimize` made; optimised_t, the same with totals of blocks expected by their housing units; learned,
-full with a learned prior at blocks. In Cook County housing units and facilities are public, and
+--optimize` made; optimised_t, the same with totals of blocks expected by their housing units;
+learned, optimised with the corrections of the run file, learned from other places; eb, full with
+empirical Bayes at blocks. In Cook County housing units and facilities are public, and
 nobody is in blocks without any in all of the ways, as in 2020; the other files have no housing units,
-so there optimised_t is optimised itself.
+so there optimised_t is optimised itself, as learned is in Cook County.
 
 Every seed, from 1 on, draws the noise of an allocation once, and every way of solving post-processes
 the same measurements. Mean squared errors are over geounits and answers, then means over seeds; a
-ratio is of these means, to own. The bias is the mean error of cells by their true count. With
+ratio is of these means, to own; that of learned is to optimised. areas_100 are areas of 100 blocks. The bias is the mean error of cells by their true count. With
 --keep, errors of a run that was done before are read from there. Prints tables and one line of JSON:
 geolevel to marginal to errors and ratios, of all states together under "levels", of each under
 "states". --headline prints one table, of seeds 0 to 9: own against the best way of each state.
@@ -28,6 +29,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +54,14 @@ from tests.checkout import ROOT
 DATA = ROOT / "tests" / "data"
 RUNS = ROOT / "conf" / "run"
 PRODUCTION = ROOT / "conf" / "allocation" / "block16-2020-state.yaml"
-STATES = {"ri": "Rhode Island", "de": "Delaware", "cook": "Cook County"}
-QUERIES = {"total": "total", "ethnicity_race": "ethnicity_race", "cells": "detailed"}
+STATES = {"ri": "Rhode Island", "de": "Delaware", "cook": "Cook County", "hi": "Hawaii"}
+QUERIES = {
+    "total": "total",
+    "ethnicity_race": "ethnicity_race",
+    "votingage": "votingage",
+    "cells": "detailed",
+}
+AREA = 100  # blocks, in the order of their geocodes
 
 
 @dataclass(frozen=True)
@@ -74,11 +82,13 @@ WAYS = {
     "full": Way({"fit_to": "tree"}),
     "optimised": Way({"fit_to": "tree"}, None),
     "optimised_t": Way({"fit_to": "tree", "housing_units": {"geolevels": ["block"]}}, None),
-    "learned": Way({"fit_to": "tree", "empirical_bayes": ["block"]}),
+    "learned": Way({"fit_to": "tree", "learned": None}, None),
+    "eb": Way({"fit_to": "tree", "empirical_bayes": ["block"]}),
 }
-QUICK = ("own", "full", "optimised", "optimised_t")
+QUICK = ("own", "full", "optimised", "optimised_t", "learned")
 HEADLINE = ("own", "optimised", "optimised_t")
 SIZES = ((0, 0), (1, 2), (3, 9), (10, 49), (50, 10**9))
+KINDS = ("empty", "1-9", "10-49", "50-199", "200+", "adults only, 50+", "mostly minorities")
 
 Errors = dict[str, dict[str, list[float]]]  # geolevel -> marginal or "bias" -> numbers
 
@@ -104,6 +114,13 @@ def has_units(state: str) -> bool:
     return any("living_quarters" in invariant for invariant in persons["invariants"])
 
 
+def is_made(state: str, way: str) -> bool:
+    """Whether a way differs from `optimised` there."""
+    if way == "learned":
+        return "learned" in persons_of(yaml.safe_load(run_file_of(state).read_text()))["solve"]
+    return way != "optimised_t" or has_units(state)
+
+
 def resolve(
     blocks: Path, way: str, seed: int, out: Path, allocation: Path | None = None
 ) -> Resolved:
@@ -122,7 +139,11 @@ def resolve(
     given = allocation or WAYS[way].allocation or source.parent / persons["privacy"]["allocation"]
     persons["privacy"]["allocation"] = str(given.resolve())
     document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": seed}}
-    persons["solve"] = {"rounding_passes": persons["solve"]["rounding_passes"], **WAYS[way].solve}
+    own = persons["solve"]
+    persons["solve"] = {"rounding_passes": own["rounding_passes"], **WAYS[way].solve}
+    if "learned" in WAYS[way].solve:
+        file = str((source.parent / own["learned"]["file"]).resolve())
+        persons["solve"]["learned"] = {**own["learned"], "file": file}
     persons["output"] = {"microdata": []}
     document["output"] = {"directory": str(out)}
     path = out.parent / "run.yaml"
@@ -181,7 +202,28 @@ def errors(resolved: Resolved) -> Errors:
             sums = group_sums(off, query.rows_of(np.arange(n)), query.size)
             found[geolevel][name] = [float((sums**2).mean())]
         found[geolevel]["geounits"] = [float(len(codes))]
+    found[plan.leaf.name]["kinds"] = kinds_of(off, truth)
+    starts = np.arange(0, len(off), AREA)  # of the last geolevel
+    off = np.add.reduceat(off, starts, axis=0)
+    found["areas_100"] = {"geounits": [float(len(starts))]}
+    for name, text in QUERIES.items():
+        query = parse_query(plan.schema, text)
+        sums = group_sums(off, query.rows_of(np.arange(n)), query.size)
+        found["areas_100"][name] = [float((sums**2).mean())]
     return found
+
+
+def kinds_of(off: np.ndarray, truth: np.ndarray) -> list[float]:
+    """Mean squared error of totals, of cells, and mean error of totals, by kind of block."""
+    totals, minors = truth.sum(1), truth[:, : truth.shape[1] // 2].sum(1)
+    most = truth.reshape(len(truth), 2, -1).sum(1).argmax(1)  # the largest group of a block
+    edges = (0, 1, 10, 50, 200, np.inf)
+    masks = [(totals >= low) & (totals < high) for low, high in pairwise(edges)]
+    masks += [(totals >= 50) & (minors == 0), (totals > 0) & (most != 1)]  # 1: white
+    kinds = [off[mask] for mask in masks]
+    squares = [float((one.sum(1) ** 2).mean()) for one in kinds]
+    squares += [float((one**2).mean()) for one in kinds]
+    return squares + [float(one.sum(1).mean()) for one in kinds]
 
 
 def mean_of(off: np.ndarray, truth: np.ndarray, low: int, high: int) -> float:
@@ -195,7 +237,7 @@ def runs_of(
 ) -> dict[str, list[Errors]]:
     """Errors of all seeds by way; those kept before are not computed again."""
     state = state_of(blocks)
-    made = [way for way in ways if way != "optimised_t" or has_units(state)]
+    made = [way for way in ways if is_made(state, way)]
     every: dict[str, list[Errors]] = {way: [] for way in made}
     for seed in seeds:
         files = {way: keep / f"{state}-{way}-{seed}.json" for way in made} if keep else {}
@@ -246,7 +288,9 @@ def table_of(
 ) -> dict[str, dict[str, dict[str, float | None]]]:
     """Means over seeds, printed, with the ratio to the own geolevel's targets."""
     others = [way for way in every if way != "own"]
-    print(f"\n{state}: mean squared error; ratio to own -+ its standard error")
+    print(
+        f"\n{state}: mean squared error; ratio to own, of learned to optimised, -+ its standard error"
+    )
     print(f"{'geolevel':<13}{'marginal':<16}{'own':>9}" + "".join(f"{way:>27}" for way in others))
     out: dict[str, dict[str, dict[str, float | None]]] = {}
     for geolevel in every["own"][0]:
@@ -257,7 +301,8 @@ def table_of(
             row: dict[str, float | None] = {way: round(mean, 4) for way, mean in means.items()}
             shown = f"{means['own']:>9.3f}"
             for way in others:
-                ratio, spread = ratio_of(values[way], values["own"])
+                base = "optimised" if way == "learned" and "optimised" in values else "own"
+                ratio, spread = ratio_of(values[way], values[base])
                 row[f"ratio_{way}"] = round(ratio, 4)
                 row[f"ratio_error_{way}"] = None if np.isnan(spread) else round(spread, 4)
                 shown += f"{means[way]:>12.3f} {ratio:>6.3f} -+ {spread:.3f}"
@@ -292,6 +337,21 @@ def headline_of(states: Mapping[str, Mapping[str, Sequence[Errors]]]) -> dict[st
     return {"headline": out}
 
 
+def kinds_table(
+    state: str, every: Mapping[str, Sequence[Errors]], geolevel: str = "block"
+) -> dict[str, dict[str, list[float]]]:
+    """Errors of kinds of blocks by way, printed."""
+    print(f"\n{state}: blocks by kind; squared errors of totals and of cells, error of totals")
+    print(f"{'':<12}{'way':<10}" + "".join(f"{kind:>18}" for kind in KINDS))
+    out: dict[str, dict[str, list[float]]] = {}
+    for way, runs in every.items():
+        means = np.mean([one[geolevel]["kinds"] for one in runs], axis=0).reshape(3, -1)
+        for name, row in zip(("total", "cells", "bias"), means, strict=True):
+            out.setdefault(way, {})[name] = [round(float(value), 4) for value in row]
+            print(f"{name:<12}{way:<10}" + "".join(f"{value:>18.3f}" for value in row))
+    return out
+
+
 def bias_of(
     state: str, every: Mapping[str, Sequence[Errors]]
 ) -> dict[str, dict[str, list[float | None]]]:
@@ -301,6 +361,8 @@ def bias_of(
     print(f"{'geolevel':<13}{'way':<10}" + "".join(f"{size:>10}" for size in sizes))
     out: dict[str, dict[str, list[float | None]]] = {}
     for geolevel in every["own"][0]:
+        if "bias" not in every["own"][0][geolevel]:
+            continue
         out[geolevel] = {}
         for way, runs in every.items():
             means = np.mean([one[geolevel]["bias"] for one in runs], axis=0)
@@ -313,10 +375,10 @@ def main() -> None:
     """Run, print tables, and print the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--quick", action="store_true", help="3 seeds, without learned prior")
+    length.add_argument("--quick", action="store_true", help="3 seeds, without empirical Bayes")
     length.add_argument("--headline", action="store_true", help="one table, of 10 seeds")
     parser.add_argument("--seeds", type=int)
-    parser.add_argument("--states", default=",".join(STATES))
+    parser.add_argument("--states", default="ri,de,cook", help=f"of {', '.join(STATES)}")
     parser.add_argument("--ways", help=f"of {', '.join(WAYS)}")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the files of blocks")
@@ -339,6 +401,7 @@ def main() -> None:
         return
     tables = {state: table_of(state, every) for state, every in runs.items()}
     biases = {state: bias_of(state, every) for state, every in runs.items()}
+    kinds = {state: kinds_table(state, every) for state, every in runs.items()}
     whole = tables[states[0]]
     if len(states) > 1:
         whole = table_of(" and ".join(states), together([*runs.values()]))
@@ -350,6 +413,7 @@ def main() -> None:
         "levels": whole,
         "states": tables,
         "bias": biases,
+        "kinds": kinds,
     }
     print(json.dumps(found | whole))
 

@@ -19,8 +19,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from das.inference.conditional import LinearInvariants, draw_conditional
 from das.mechanisms.conditional import conditional_table
 from das.mechanisms.entropy import NoiseKey
+from das.mechanisms.laplace import DiscreteLaplace
 from tests.builders.streams import bits_at
 
 WOMEN = (8, 6, 3, 6, 4, 4, 4, 8, 5, 7, 7, 6, 1, 5, 4, 4, 9, 6, 2, 8, 8, 8, 7)
@@ -56,22 +58,14 @@ def projected(noisy: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return at
 
 
-def acceptance(rng: np.random.Generator, rows: np.ndarray, proposal: float, steps: int) -> float:
-    """How often an independent proposal of 43 cells, the other 3 solved for, is accepted."""
-    solved = np.array([0, N_AGES, len(TABLE) - 1])  # a girl, a boy, an old man: one solution
-    free = np.setdiff1d(np.arange(len(TABLE)), solved)
-    inverse, noise, accepted = np.linalg.inv(rows[:, solved]), np.zeros(len(TABLE)), 0
-    for _ in range(steps):
-        proposed = np.zeros(len(TABLE))
-        proposed[free] = geometric(rng, proposal, (len(free),))
-        proposed[solved] = np.rint(-inverse @ (rows[:, free] @ proposed[free]))
-        if (TABLE + proposed < 0).any():
-            continue
-        log = -0.5 * (np.abs(proposed).sum() - np.abs(noise).sum())
-        log += proposal * (np.abs(proposed[free]).sum() - np.abs(noise[free]).sum())
-        if math.log(rng.random()) < log:
-            noise, accepted = proposed, accepted + 1
-    return accepted / steps
+def acceptance(rng: np.random.Generator, rows: np.ndarray, proposal: str, steps: int) -> float:
+    """How often the Markov chain accepts a proposal of this inverse scale."""
+    kept = LinearInvariants.nonnegative(rows, rows @ TABLE)
+    chain = draw_conditional(
+        TABLE, DiscreteLaplace(Fraction(2)), kept, TABLE, steps, rng,
+        proposal=DiscreteLaplace(1 / Fraction(proposal)),
+    )  # fmt: skip
+    return chain.acceptance
 
 
 def main() -> None:
@@ -112,7 +106,7 @@ def main() -> None:
         error = l1.std() / math.sqrt(len(l1))
         print(f"{name:12} {proved[name]:>15} {l1.mean():8.2f} {l2.mean():8.2f} {error:8.2f}")
         found[name] = {"l1": float(l1.mean()), "l2": float(l2.mean()), "l1_se": float(error)}
-    rates = {str(q): acceptance(rng, invariants(), q, arguments.steps) for q in (0.5, 0.6, 0.8)}
+    rates = {q: acceptance(rng, rows, q, arguments.steps) for q in ("0.5", "0.6", "0.8")}
     print(f"acceptance of the Markov chain by inverse scale of proposals: {rates}")
     seconds /= arguments.draws
     print(json.dumps({"distances": found, "acceptance": rates, "seconds_per_draw": seconds}))

@@ -34,7 +34,7 @@ import yaml
 from bench.state import persons_of, production_of
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Resolved
-from jobs.pipeline.documents.statistics import ExpectedTotals, expected_totals_of
+from jobs.pipeline.documents.statistics import ExpectedTotals, use_of
 from jobs.pipeline.run import MEASURING, do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.histograms import read_counts
@@ -217,7 +217,9 @@ def released(blocks: Blocks, seed: int) -> tuple[dict[str, np.ndarray], Expected
                     counts = read_counts(layout, "block", blocks.codes.astype(object), 16)
                     found[way] = counts.dense().reshape(-1, 2, 8)
                     if way == "c2":
-                        said = expected_totals_of(Dataset.open(layout.counts("block")))
+                        said = use_of(
+                            Dataset.open(layout.counts("block")), "expected_totals", ExpectedTotals
+                        )
                     for level in resolved.plan.spine.levels:
                         _remove(layout.counts(level))
     assert said is not None

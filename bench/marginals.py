@@ -5,7 +5,8 @@
 Prints one line of JSON: shape -> cells of the table, marginals, noisy answers, seconds, and the largest |error| over the
 stated standard error of 200 answers drawn at random; for normal errors it is above 4.3 in 1 of 300 runs. Shapes are
 those of the tables of ResidualPlanner+ (CPS, Adult, Loans), records are uniform, all tables of up to K attributes are
-planned for the sum of variances at rho 1/2. `--quick` plans tables of up to 2 attributes.
+planned for the sum of variances at rho 1/2. `--quick` plans tables of up to 2 attributes, and adds small samples of
+`bench.planned` (key `lattice`) and `bench.integer_gap`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from bench import integer_gap, planned
+from bench.accuracy import DATA, blocks_of
 from bench.studies.matrix_mechanisms_published import SIZES
 from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
@@ -101,7 +104,11 @@ def main() -> None:
         name: bench(tuple(sizes), ways, given.records, seed)
         for seed, (name, sizes) in enumerate(SIZES.items())
     }
-    print(json.dumps({"ways": ways, "records": given.records, "shapes": shapes}))
+    found: dict[str, object] = {"ways": ways, "records": given.records, "shapes": shapes}
+    if given.quick:
+        found["lattice"] = planned.bench(blocks_of("ri", DATA), range(2))["lattice"]
+        found["integer_gap"] = integer_gap.bench(5, 10.0, 400)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.release.intervals import MARKS, class_tables
+from jobs.pipeline.release.public_bounds import PublicBounds
 from jobs.pipeline.run import MEASURING, SOLVING, do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_public_geocodes
@@ -79,11 +80,14 @@ def covered_of(product: Product) -> Iterator[tuple[Cell, int, int]]:
         dataset = Dataset.open(product.confidential.histograms(level.name))
         truth = read_truth(dataset, codes, plan.schema.size).reveal()
         exact = {query.name for query in level.exact}
+        bounds = PublicBounds(plan, release, level.name)
         for query in product.tabulated.values():
             if query.name in exact:
                 continue
             true = query.answer(truth)
-            seen, lower, upper, mark = tables[level.name, query.name].at(query, counts)
+            seen, lower, upper, mark = tables[level.name, query.name].at(
+                query, counts, bounds.of(query, codes)
+            )
             inside = (true >= lower) & (true <= upper)
             bins = bins_of(seen, TRUE_EDGES)
             for one in np.unique(bins).tolist():

@@ -1,11 +1,18 @@
 """Ours beside other ways of post-processing the same noisy measurement files, in one run.
 
     python -m bench.rivals [--quick] [--blocks N] [--seeds N] [--bluedown CHECKOUT] [--limit SECONDS]
+                           [--real FILE FILE] [--to SYSTEM]
 
 Two small synthetic states are measured with the budget, allocation and constraints of the 2020
-redistricting persons, and exported in the Census Bureau's layout. All systems read those files:
+redistricting persons, and exported in the Census Bureau's layout. With --real, the states are the
+two largest counties of each of two files of real blocks in 16 cells, such as
+`tests/data/ri_2010_block.parquet`: tracts with few blocks, until there are so many. These files
+have no race of Hispanic persons (White here), one kind of two races (White and Black here) and no
+facilities. So blocks have facilities as often as in Delaware in 2020, with residents and types of
+facilities drawn from there. All systems read the exported files:
 
 - ours: full information, rounded;
+- ours_by_table: the same, rounded by the queries of the published tables;
 - own: the way of 2020, each geounit fitted to its own answers, totals first;
 - least_squares: full information without rounding and signs, which is unbiased;
 - bluedown, bluedown_topdown: google-research/census-bluedown and its version of the way of 2020,
@@ -21,7 +28,8 @@ memory is the peak of a process for each system, which reads the files and does 
 thread. Prints a table and one line of JSON: system -> geolevel -> query -> {mse, ratio_to_ours,
 ratio_error, absolute, absolute_ratio}, seconds and peak_mb of each system, and `below_state`, the
 geometric mean of its ratios below the state. `ratio_error` is the jackknife standard error of a
-ratio of means over the seeds.
+ratio of means over the seeds. `detailed_summary_metrics` are mean absolute errors by geolevel and
+metric of the Bureau's Detailed Summary Metrics, [ours, BlueDown], computed by the checkout.
 """
 
 from __future__ import annotations
@@ -40,11 +48,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
 import yaml
 
+from bench.delaware_group_quarters import SOURCE
+from bench.delaware_group_quarters import blocks as blocks_of_delaware
 from das.queries.query import parse_query
 from das.schema import Schema
 from jobs.analysis.export_nmf import write_nmf
@@ -84,8 +95,13 @@ PASSES: dict[str, Any] = {
         ["hhgq", "hhgq * hispanic", "hhgq * hispanic * cenrace", "detailed"],
     ],
 }
+BY_TABLE = [
+    ["total"],
+    ["cenrace", "hispanic * cenrace", "votingage * hispanic * cenrace", "detailed"],
+]
 SETTINGS: dict[str, dict[str, Any]] = {
     "ours": {"fit_to": "tree"},
+    "ours_by_table": {"fit_to": "tree", "rounding_passes": BY_TABLE},
     "own": {"fit_to": "level", **PASSES},
     "least_squares": {"fit_to": "tree"},
 }
@@ -94,6 +110,13 @@ FEW = 64  # blocks up to which all persons live in households
 GAP = 1e-6  # relative, at which SCIP stops
 NEAR = 1e-6  # of an integer, where the checkout rounds down
 QUIET = Reporter(quiet=True)
+
+CELLS = [
+    f"{age}_{race}"
+    for age in "ma"
+    for race in ("hisp", "white", "black", "aian", "asian", "nhpi", "other", "two")
+]
+TYPES = {"correctional": 1, "juvenile": 2, "other": 7}  # of Delaware, in the schema
 
 Counts = dict[str, dict[str, npt.NDArray[np.float64]]]  # geolevel -> geocode -> cells
 
@@ -118,8 +141,10 @@ def leaf_geocodes(blocks: int) -> list[str]:
     ]
 
 
-def write_truth(folder: Path, schema: Schema, blocks: int, seed: int) -> None:
-    """Write histograms, geounits and facilities of two states.
+def synthetic_blocks(
+    blocks: int, seed: int
+) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Generate geocodes, persons int64[G, 8, 2, 2, 63] and facilities int64[G, 8] of two states.
 
     Block sizes are lognormal and one in four is empty; tracts have their own shares of race and
     ethnicity; one block in eight has a facility of some type, if there are many blocks.
@@ -143,6 +168,63 @@ def write_truth(folder: Path, schema: Schema, blocks: int, seed: int) -> None:
             held = rng.multinomial(20 + int(rng.integers(60)), shares[tract])
             counts[row, kind, 1] = held.reshape(2, 63)
             units[row, kind] = 1
+    return codes, counts, units
+
+
+def real_blocks(
+    files: list[Path], blocks: int, seed: int
+) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Read what `synthetic_blocks` generates from files of real blocks, a state each."""
+    rng = np.random.default_rng(seed)
+    chosen = [
+        _chosen(pd.read_parquet(path), blocks // 4, state)
+        for path, state in zip(files, STATES, strict=True)
+    ]
+    read = pd.concat(chosen).sort_values("code")
+    counts = np.zeros((len(read), 8, 2, 2, 63), np.int64)
+    cells = read[CELLS].to_numpy().reshape(-1, 2, 8)
+    counts[:, 0, :, 1, 0] = cells[:, :, 0]  # Hispanic
+    counts[:, 0, :, 0, :7] = cells[:, :, 1:]
+    units = np.zeros((len(read), 8), np.int64)
+    units[:, 0] = -(-cells.sum((1, 2)) // 2)
+    listed = blocks_of_delaware(SOURCE)
+    residents = listed[[*TYPES]].to_numpy()
+    rows, kinds = np.nonzero(residents)
+    share = len(np.unique(rows)) / len(listed)
+    for row in np.flatnonzero(rng.random(len(read)) < share).tolist():
+        one = int(rng.integers(len(rows)))
+        name, persons = [*TYPES][kinds[one]], int(residents[rows[one], kinds[one]])
+        shares = counts[row, 0].sum(0).ravel() + counts[:, 0].sum((0, 1)).ravel() / 1e6
+        held = rng.multinomial(persons, shares / shares.sum())
+        counts[row, TYPES[name], int(name != "juvenile")] = held.reshape(2, 63)
+        units[row, TYPES[name]] = 1
+    return read.code.tolist(), counts, units
+
+
+def _chosen(read: pd.DataFrame, each: int, state: str) -> pd.DataFrame:
+    """Take about `each` blocks of the two largest counties, no geounit an only child."""
+    tract, group = read.geoid.str[:11], read.geoid.str[:12]
+    many = group.map(group.value_counts()) > 1
+    several = tract.map(group[many].groupby(tract[many]).nunique()).fillna(0) > 1
+    kept = read[many & several].assign(tract=tract, county=read.geoid.str[:5])
+    found = []
+    for county in kept.county.value_counts().index[:2].tolist():
+        inside = kept[kept.county == county]
+        sizes = inside.groupby("tract").size().sort_values(kind="stable")
+        before = sizes.cumsum() - sizes
+        tracts = sizes.index[(before < each) | (np.arange(len(sizes)) < 2)]
+        for number, code in enumerate(sorted(tracts), 1):
+            some = inside[inside.tract == code]
+            spine = f"0{state}1{county[2:]:0>4}1{number:04d}"
+            census = some.geoid.str[:12] + some.geoid.str[11:]
+            found.append(some.assign(code=spine + "0" + some.geoid.str[11] + census))
+    return pd.concat(found)
+
+
+def write_truth(folder: Path, schema: Schema, blocks: int, seed: int, files: list[Path]) -> None:
+    """Write histograms, geounits and facilities of two states, real ones if files are named."""
+    made = real_blocks(files, blocks, seed) if files else synthetic_blocks(blocks, seed)
+    codes, counts, units = made
     histograms = from_dense(counts.reshape(len(codes), -1))
     spans = list(zip(histograms.offsets, histograms.offsets[1:], strict=False))
     pq.write_table(
@@ -161,11 +243,11 @@ def write_truth(folder: Path, schema: Schema, blocks: int, seed: int) -> None:
     pq.write_table(pa.table({"geocode": codes, **columns}), folder / "facilities.parquet")
 
 
-def measured(folder: Path, blocks: int, seed: int) -> Path:
+def measured(folder: Path, blocks: int, seed: int, files: list[Path]) -> Path:
     """Measure the states once and export them; returns the folder of the files."""
     schema_file = ROOT / "conf" / "schema" / "pl94.yaml"
     schema = load_schema(schema_file)
-    write_truth(folder, schema, blocks, seed)
+    write_truth(folder, schema, blocks, seed, files)
     document = {
         "format": 3,
         "name": "rivals",
@@ -365,10 +447,8 @@ def _write_state_totals(folder: Path, out: Path) -> None:
     truth = true_counts(folder)["state"]
     place = out / "totals" / "US"
     place.mkdir(parents=True)
-    rows = {
-        "geocode": list(STATES),
-        "value": [int(truth[f"0{state}"].sum()) for state in STATES],
-    }
+    values = [int(truth[f"0{state}"].sum()) for state in STATES]
+    rows = {"geocode": list(STATES), "value": values}
     pq.write_table(pa.table(rows), place / "state_totals.parquet")
 
 
@@ -437,8 +517,14 @@ def query_errors(name: str, folder: Path) -> Iterator[tuple[str, str, npt.NDArra
             yield level, label, np.array(sums)
 
 
-def compared_by_theirs(folder: Path, checkout: Path, ours: str) -> dict[str, dict[str, float]]:
-    """The errors that `compute_errors` of the checkout finds of our counts, by geolevel and query."""
+def compared_by_theirs(
+    folder: Path, checkout: Path
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, npt.NDArray[np.float64]]]]:
+    """What `compute_errors` of the checkout finds, by geolevel.
+
+    Returns:
+      The errors of our counts by query, and the Detailed Summary Metrics, ours and BlueDown's.
+    """
     sys.path.insert(0, str(checkout))
     from census_bluedown import compute_errors, constants, io
 
@@ -446,8 +532,10 @@ def compared_by_theirs(folder: Path, checkout: Path, ours: str) -> dict[str, dic
     names = {name: theirs for theirs, name in GEOLEVELS.items()}
     out, truth = folder / "compared", true_counts(folder)
     leaves = pq.read_table(folder / "geounits.parquet").column("geocode").to_pylist()
-    counts = counts_of(ours, folder)
+    counts = {"optimized": counts_of("ours", folder), "baseline": counts_of("bluedown", folder)}
     found: dict[str, dict[str, float]] = {}
+    metrics: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
+    numbers = dict.fromkeys(DIGITS, 0)
     for state in STATES:
         place = f"State=0{state}"
         for level in [*DIGITS][1:]:
@@ -460,26 +548,38 @@ def compared_by_theirs(folder: Path, checkout: Path, ours: str) -> dict[str, dic
             pq.write_table(pa.table({**columns, "value": values}), given / "truth.parquet")
             made = out / "processed" / place / names[level]
             made.mkdir(parents=True, exist_ok=True)
-            own = [counts[level][code].astype(int).tolist() for code in codes]
-            for kind in ("optimized", "baseline"):
+            numbers[level] += len(codes)
+            for kind, of_system in counts.items():
+                own = [of_system[level][code].astype(int).tolist() for code in codes]
                 pq.write_table(
                     pa.table({"geocode": codes, "value": own}), made / f"{kind}_estimate.parquet"
                 )
         processed = io.ProcessingFormatIO(str(out / "processed"), place, read_only=False)
-        compute_errors.compute_errors(
-            folder_id=f"0{state}",
-            ground_truth_io=io.InputFormatIO(str(out), place, path_suffix=".parquet/DPQuery/"),
-            processed_io=processed,
-            constraint_io=io.InputFormatIO(
-                str(folder / "nmf"), place, path_suffix=".parquet/Constraint/"
-            ),
-        )
-        for level in constants.LEVELS:
-            table = processed.read(level, constants.ERRORS_FNAME)
+        for compute in (compute_errors.compute_errors, compute_errors.compute_alternate_errors):
+            compute(
+                folder_id=f"0{state}",
+                ground_truth_io=io.InputFormatIO(str(out), place, path_suffix=".parquet/DPQuery/"),
+                processed_io=processed,
+                constraint_io=io.InputFormatIO(
+                    str(folder / "nmf"), place, path_suffix=".parquet/Constraint/"
+                ),
+            )
+        for theirs in constants.LEVELS:
+            level = GEOLEVELS[theirs]
+            table = processed.read(theirs, constants.ERRORS_FNAME)
             for label, row in table.iterrows():
-                kept = found.setdefault(GEOLEVELS[level], {})
-                kept[str(label)] = kept.get(str(label), 0.0) + row["optimized"] / len(STATES)
-    return found
+                kept = found.setdefault(level, {})
+                kept[str(label)] = kept.get(str(label), 0.0) + row["optimized"] * row["n"]
+            table = processed.read(theirs, constants.ALTERNATE_ERRORS_FNAME)
+            groups = table.index.str.replace(r"_\d+$", "", regex=True)
+            both = table[["optimized", "baseline"]].astype(float).mul(table.n, axis=0)
+            for label, row in both.groupby(groups).mean().iterrows():
+                of_level = metrics.setdefault(level, {})
+                of_level[str(label)] = of_level.get(str(label), np.zeros(2)) + row.to_numpy()
+    for level, of_level in found.items():
+        found[level] = {label: value / numbers[level] for label, value in of_level.items()}
+        metrics[level] = {label: x / numbers[level] for label, x in metrics[level].items()}
+    return found, metrics
 
 
 # --- running -------------------------------------------------------------------------------------
@@ -519,15 +619,14 @@ def child(name: str, folder: Path, checkout: Path | None) -> None:
         solve_bluedown(folder, checkout)
 
 
-def one_seed(
-    blocks: int, seed: int, checkout: Path | None, limit: float
-) -> tuple[dict[str, dict[str, dict[str, tuple[float, float]]]], dict[str, dict[str, Any]]]:
-    """Errors, system -> geolevel -> query -> (mse, absolute), and what each took."""
+def one_seed(blocks: int, seed: int, checkout: Path | None, limit: float, files: list[Path]) -> Run:
+    """Errors, system -> geolevel -> query -> (mse, absolute), what each took, and metrics."""
+    metrics: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
     errors: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     took: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        measured(folder, blocks, seed)
+        measured(folder, blocks, seed, files)
         systems = [*SETTINGS, *(["bluedown"] if checkout else [])]
         for system in systems:
             took[system] = run_system(system, folder, checkout, limit)
@@ -544,9 +643,10 @@ def one_seed(
                     absolute = float(np.abs(off).sum(1).mean())
                     found.setdefault(level, {})[label] = float((off**2).mean()), absolute
                 errors[system] = found
-        if checkout and "seconds" in took["ours"]:
-            _refuse_other_metric(compared_by_theirs(folder, checkout, "ours"), errors["ours"])
-    return errors, took
+        if checkout and {"ours", "bluedown"} <= set(errors):
+            theirs, metrics = compared_by_theirs(folder, checkout)
+            _refuse_other_metric(theirs, errors["ours"])
+    return errors, took, metrics
 
 
 def _refuse_other_metric(
@@ -566,6 +666,8 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, help="about how many; 400, or 32")
     parser.add_argument("--seeds", type=int, help="how many; 3, or 1")
     parser.add_argument("--bluedown", type=Path, help="checkout of google-research/census-bluedown")
+    parser.add_argument("--to", default="ours", choices=SETTINGS, help="system of the ratios")
+    parser.add_argument("--real", type=Path, nargs=2, default=[], help="files of real blocks")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds a system gets")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -576,19 +678,25 @@ def main() -> None:
     blocks = arguments.blocks or (32 if arguments.quick else 400)
     seeds = arguments.seeds or (1 if arguments.quick else 3)
     checkout = None if arguments.bluedown is None else arguments.bluedown.resolve()
-    runs = [one_seed(blocks, seed, checkout, arguments.limit) for seed in range(seeds)]
+    runs = [
+        one_seed(blocks, seed, checkout, arguments.limit, arguments.real) for seed in range(seeds)
+    ]
     if checkout is None:
         print("bluedown is not named: --bluedown CHECKOUT of google-research/census-bluedown")
-    print(json.dumps(summary(runs)))
+    print(json.dumps(summary(runs, arguments.to)))
 
 
-Run = tuple[dict[str, dict[str, dict[str, tuple[float, float]]]], dict[str, dict[str, Any]]]
+Run = tuple[
+    dict[str, dict[str, dict[str, tuple[float, float]]]],
+    dict[str, dict[str, Any]],
+    dict[str, dict[str, npt.NDArray[np.float64]]],
+]
 
 
-def summary(runs: list[Run]) -> dict[str, Any]:
-    """Means over seeds, and ratios of the means to ours; prints the table."""
+def summary(runs: list[Run], base_name: str) -> dict[str, Any]:
+    """Means over seeds, and ratios of the means to those of a system; prints the table."""
     result: dict[str, Any] = {}
-    base = runs[0][0]["ours"]
+    base = runs[0][0][base_name]
     for system, took in runs[0][1].items():
         result[system] = {key: value for key, value in took.items() if key != "seconds"}
         errors = [run[0][system] for run in runs if system in run[0]]
@@ -601,7 +709,7 @@ def summary(runs: list[Run]) -> dict[str, Any]:
             row = result[system].setdefault(level, {})
             for label in labels:
                 theirs = np.array([of_seed[level][label] for of_seed in errors])
-                ours = np.array([run[0]["ours"][level][label] for run in runs])
+                ours = np.array([run[0][base_name][level][label] for run in runs])
                 mean, of_ours = theirs.mean(0), ours.mean(0)
                 ratio = mean / np.where(of_ours > 0, of_ours, np.nan)
                 row[label] = {
@@ -619,6 +727,14 @@ def summary(runs: list[Run]) -> dict[str, Any]:
         ]
         result[system]["below_state"] = round(float(np.exp(np.log(ratios).mean())), 3)
     _print_table(result)
+    metrics = [run[2] for run in runs if run[2]]
+    result["detailed_summary_metrics"] = {
+        level: {
+            name: np.mean([of_seed[level][name] for of_seed in metrics], axis=0).round(4).tolist()
+            for name in names
+        }
+        for level, names in (metrics[0] if metrics else {}).items()
+    }
     return result
 
 
@@ -643,7 +759,7 @@ def _print_table(result: dict[str, Any]) -> None:
                     shown = "-" if ratio is None else f"{ratio:.2f}"
                     cells += f"{shown if error is None else f'{shown} +-{error:.2f}':>18}"
                 print(f"{system:<18}{level:<13}{cells}")
-    print("mean squared error over ours\n")
+    print("ratios of mean squared errors\n")
 
 
 if __name__ == "__main__":

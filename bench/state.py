@@ -96,6 +96,7 @@ def run_file(template: str, folder: Path, change: Callable[[dict[str, Any]], Non
         product["schema"] = str((RUNS / product["schema"]).resolve())
         allocation = RUNS / product["privacy"]["allocation"]
         product["privacy"]["allocation"] = str(production_of(allocation.resolve()))
+        product.get("solve", {}).pop("learned", None)  # for other shares
     document.setdefault("privacy", {})["account"] = str(folder / "account.jsonl")
     document["output"]["directory"] = str(folder / "out")
     change(document)

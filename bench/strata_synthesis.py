@@ -1,6 +1,7 @@
 """Microdata of strata: everybody's model, one of each stratum, and strata shrunk toward everybody.
 
     python -m bench.strata_synthesis [--quick] [--epsilons 0.1 1 5] [--seeds N]
+    python -m bench.strata_synthesis --methods mst mst_strata aim aim_strata
 
 ACS 2018, 227,658 persons, ten attributes; strata are sex by race whose share of a holdout exceeds
 0.1 %, the rest pooled. The holdout gives the weights too, so they are public. `everybody` is the
@@ -12,7 +13,8 @@ mixture without strata, `strata` one mixture of each stratum at full rho (they a
 - worst: the largest of its terms.
 - means: Definition 11 of the means of the inner attributes, averaged over them.
 
-Prints a table and one line of JSON, with the ratio of `shrunk` to the better of the other two.
+Prints a table and one line of JSON, by default of the mixtures, with the ratio of `shrunk` to the
+better of the other two.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 
+from bench.synthesis import release_aim, release_mst
 from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.privacy.accounting import rho_from_epsilon
@@ -39,7 +43,12 @@ DELTA = Fraction(1, 10**9)
 N_PRIVATE = 196_967  # as the state in the paper
 ATTRIBUTES = ("SEX", "RAC1P")
 ONE_BASED = ("MAR", "DIS", "DREM")  # codes of the survey, so that no mean is 0
-METHODS = ("everybody", "strata", "shrunk")
+MIXTURES = ("everybody", "strata", "shrunk")
+GRAPHICAL: dict[str, Callable[[Records, Fraction, int, int], Records]] = {
+    "mst": release_mst,
+    "aim": release_aim,
+}
+METHODS = (*MIXTURES, *GRAPHICAL, *(f"{name}_strata" for name in GRAPHICAL))
 
 
 def data(seed: int) -> tuple[Records, Strata]:
@@ -66,8 +75,10 @@ def mixture(records: Records, rho: Fraction, key: NoiseKey, n: int, fit: Fit) ->
     return synthesize(measured, targets_of(measured), fit, n, 1)
 
 
-def one_by_one(records: Records, strata: Strata, rho: Fraction, seed: int) -> Records:
-    """A mixture of every stratum with all of rho, by public shares."""
+def one_by_one(
+    records: Records, strata: Strata, rho: Fraction, seed: int, model: str | None = None
+) -> Records:
+    """A mixture, or graphical model, of every stratum with all of rho, by public shares."""
     domain = records.domain
     inner = strata.inner(domain)
     inside = Domain(tuple(domain.names[i] for i in inner), tuple(domain.sizes[i] for i in inner))
@@ -78,8 +89,11 @@ def one_by_one(records: Records, strata: Strata, rho: Fraction, seed: int) -> Re
         if not n:
             continue
         part = Records(inside, records.codes[stratum_of == stratum][:, inner])
-        key = NoiseKey.for_testing(seed, (stratum,))
-        drawn = mixture(part, rho, key, n, Fit(starts=4))
+        if model is None:
+            key = NoiseKey.for_testing(seed, (stratum,))
+            drawn = mixture(part, rho, key, n, Fit(starts=4))
+        else:
+            drawn = GRAPHICAL[model](part, rho, 1000 * (seed + 1) + stratum, n)
         holds = strata.groups == stratum
         labels = np.argwhere(holds)
         chances = strata.weights[holds] / strata.weights[holds].sum()
@@ -98,6 +112,11 @@ def release(method: str, truth: Records, strata: Strata, rho: Fraction, seed: in
         return mixture(truth, rho, key, n, Fit())
     if method == "strata":
         return one_by_one(truth, strata, rho, seed)
+    model, _, by_strata = method.partition("_")
+    if by_strata:
+        return one_by_one(truth, strata, rho, seed, model)
+    if method in GRAPHICAL:
+        return GRAPHICAL[method](truth, rho, seed, n)
     measured = measure_strata(Confidential(truth), strata, rho, Neighbors.UNBOUNDED, Streams(key))
     assert measured.rho == rho
     return synthesize_strata(measured, Fit(), n, seed)
@@ -131,7 +150,9 @@ def evaluate(truth: Records, released: Records, strata: Strata) -> dict[str, flo
     }
 
 
-def table(epsilons: list[str], n_seeds: int) -> dict[str, dict[str, dict[str, float]]]:
+def table(
+    epsilons: list[str], n_seeds: int, methods: list[str]
+) -> dict[str, dict[str, dict[str, float]]]:
     """Print the table; mean over seeds of each number."""
     print("| epsilon | method | everyone | parity | worst | means | core seconds |")
     print("|---|---|---|---|---|---|---|")
@@ -139,7 +160,7 @@ def table(epsilons: list[str], n_seeds: int) -> dict[str, dict[str, dict[str, fl
     for epsilon in epsilons:
         rho = rho_from_epsilon(Fraction(epsilon), DELTA)
         results[epsilon] = {}
-        for method in METHODS:
+        for method in methods:
             rows = []
             for seed in range(n_seeds):
                 truth, strata = data(seed)
@@ -156,6 +177,8 @@ def table(epsilons: list[str], n_seeds: int) -> dict[str, dict[str, dict[str, fl
             cells += [f"{mean['means']:.2f}", f"{mean['cpu_seconds']:.1f}"]
             print(f"| {epsilon} | {method} | " + " | ".join(cells) + " |", flush=True)
         found = results[epsilon]
+        if not {*MIXTURES} <= {*found}:
+            continue
         found["ratio"] = {
             key: round(found["shrunk"][key] / min(found["everybody"][key], found["strata"][key]), 3)
             for key in ("everyone", "parity", "worst", "means")
@@ -171,9 +194,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed")
     parser.add_argument("--epsilons", nargs="+", default=["0.1", "1", "5"])
     parser.add_argument("--seeds", type=int)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*MIXTURES])
     arguments = parser.parse_args()
     n_seeds = arguments.seeds or (1 if arguments.quick else 4)
-    print(json.dumps({"seeds": n_seeds, "synthesis": table(arguments.epsilons, n_seeds)}))
+    found = table(arguments.epsilons, n_seeds, arguments.methods)
+    print(json.dumps({"seeds": n_seeds, "synthesis": found}))
 
 
 if __name__ == "__main__":

@@ -59,25 +59,29 @@ def release_mixture(truth: Records, rho: Fraction, seed: int) -> Records:
     return synthesize(measured, targets_of(measured), Fit(), len(truth.codes), seed)
 
 
-def release_mst(truth: Records, rho: Fraction, seed: int) -> Records:
-    """A tree of pairs, and the graphical model."""
+def release_mst(truth: Records, rho: Fraction, seed: int, n: int | None = None) -> Records:
+    """A tree of pairs, and the graphical model; n records, by default as many as the truth."""
     streams = Streams(NoiseKey.for_testing(seed))
     measured = measure_tree(Confidential(truth), rho, Neighbors.UNBOUNDED, streams)
-    return synthesize_graphical(measured, 1000, len(truth.codes), seed)
+    return synthesize_graphical(measured, 1000, n or len(truth.codes), seed)
 
 
 def release_aim(
-    truth: Records, rho: Fraction, seed: int, rounds: AdaptiveRounds = SMALL_AIM, last: int = 1000
+    truth: Records,
+    rho: Fraction,
+    seed: int,
+    n: int | None = None,
+    rounds: AdaptiveRounds = SMALL_AIM,
 ) -> Records:
-    """Marginals selected in rounds, and the graphical model."""
+    """Marginals selected in rounds, and the graphical model; n as for `release_mst`."""
     streams = Streams(NoiseKey.for_testing(seed))
     measured = measure_adaptively(Confidential(truth), rho, Neighbors.UNBOUNDED, streams, rounds)
-    return synthesize_graphical(measured, last, len(truth.codes), seed)
+    return synthesize_graphical(measured, 1000, n or len(truth.codes), seed)
 
 
 def release_official_aim(truth: Records, rho: Fraction, seed: int) -> Records:
     """AIM in the size of its authors: 80 MB, 1000 steps a round. Hours."""
-    return release_aim(truth, rho, seed, AdaptiveRounds())
+    return release_aim(truth, rho, seed, rounds=AdaptiveRounds())
 
 
 METHODS: dict[str, Callable[[Records, Fraction, int], Records]] = {

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from das.arrays import BoolArray, IntArray
+from das.arrays import BoolArray, IntArray, run_starts
 from das.errors import ConfigError, SchemaError
 from das.histograms import Histograms
 from das.privacy.neighborhoods import Held
@@ -188,6 +188,25 @@ def check_facilities(facilities: Facilities, invariants: Sequence[Invariant]) ->
                     got=fine.geolevels[-1],
                     want=coarse.geolevels[-1],
                 )
+
+
+def coefficients_by_type(query: Query, types: Query) -> tuple[IntArray, IntArray]:
+    """Return int64[m, t], the smallest and the largest coefficient of each answer in each type.
+
+    A coefficient is a product of entries of factors, and the cells of a type are a product of sets
+    of levels. So both are products of those of each attribute, and no cell is listed.
+
+    Args:
+      query: A query without negative coefficients, m answers.
+      types: Partition of the cells into t types.
+    """
+    ends = np.ones((2, 1, 1), np.int64)
+    for factor, kinds in zip(query.factors, types.factors, strict=True):
+        order = np.argsort(kinds.codes, kind="stable")
+        columns, starts = factor.matrix[:, order], run_starts(kinds.codes[order])
+        sides = [end.reduceat(columns, starts, axis=1) for end in (np.minimum, np.maximum)]
+        ends = np.stack([np.kron(end, side) for end, side in zip(ends, sides, strict=True)])
+    return ends[0], ends[1]
 
 
 def groups_of(types: Query | Types, totals: Query | Types) -> IntArray:

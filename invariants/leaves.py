@@ -176,6 +176,26 @@ def add_up(leaves: Leaves, owners: IntArray, n_owners: int) -> LeavesTable:
     return LeavesTable(np.searchsorted(owners[order][starts], np.arange(n_owners + 1)), summed)
 
 
+def bounds_of_answers(
+    table: LeavesTable, smallest: IntArray, largest: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return two int64[G, m], lower and upper bounds of m answers in each of G geounits.
+
+    A row has least_i to most_i persons of type i, and low to high persons in all. Each person adds
+    at least the smallest coefficient of the type to an answer, and at most the largest.
+
+    Args:
+      table: The leaves below each geounit; every geounit has some.
+      smallest: int64[m, t], smallest coefficient of each answer in the cells of each type, >= 0.
+      largest: int64[m, t], largest coefficient.
+    """
+    rows, starts = table.leaves, table.offsets[:-1]
+    least = np.maximum(rows.least @ smallest.T, np.outer(rows.low, smallest.min(1)))
+    most, high = np.minimum(rows.most, MANY), np.minimum(rows.high, MANY)
+    most = np.minimum(most @ largest.T, np.outer(high, largest.max(1)))
+    return np.add.reduceat(least, starts), np.add.reduceat(most, starts)
+
+
 def _kinds(tight: Leaves) -> IntArray:
     """Return int64[R]: rows of equal kind may be added up."""
     fewest = tight.least.sum(1)

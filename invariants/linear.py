@@ -13,6 +13,7 @@ from das.arrays import BoolArray, IntArray
 from das.errors import ConfigError, SchemaError
 from das.histograms import Histograms
 from das.privacy.neighborhoods import Held
+from das.queries.query import Query
 from das.schema import Schema, written_out
 from invariants.between import Cap, weighted_sums
 from invariants.conflict import Statement
@@ -151,6 +152,16 @@ def weighted_cells(
     if not coefficients.any():
         raise SchemaError(where, "has no cell with a coefficient other than 0")
     return coefficients
+
+
+def answer_of_row(row: LinearRow, query: Query) -> int | None:
+    """Return the index of the answer of a partition query that is the sum of a row, or None."""
+    if not query.is_partition or not np.isin(row.coefficients, (0, 1)).all():
+        return None
+    rows = query.rows_of(np.arange(query.n_cells))
+    answers = np.unique(rows[row.coefficients == 1])
+    is_whole = len(answers) == 1 and bool((row.coefficients[rows == answers[0]] == 1).all())
+    return int(answers[0]) if is_whole else None
 
 
 def cells_in(schema: Schema, group: Mapping[str, Sequence[str]], where: str) -> BoolArray:

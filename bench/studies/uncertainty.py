@@ -90,6 +90,13 @@ def synthetic_histograms() -> dict[str, np.ndarray]:
     return found
 
 
+def remark_two(cells: int, epsilon: float) -> dict[str, np.ndarray]:
+    """The histograms of Remark 2, by name: no microdata fit the hard one well, all fit the easy one."""
+    hard = np.zeros(cells)
+    hard[0] = np.log(cells) / epsilon
+    return {"hard": hard, "easy": np.full(cells, 500 / epsilon)}
+
+
 def real_histograms(folder: Path) -> dict[str, np.ndarray]:
     """The 15 by name, from the folder of --data."""
     return {

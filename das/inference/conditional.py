@@ -21,11 +21,15 @@ from das.inference.simulation import Generator, draw_noise
 from das.mechanisms.mechanism import Distribution
 
 BATCH = 1 << 14
+_ROUNDING = 1e-9  # relative; of sums of real coordinates, default, not measured
+
+Tables = IntArray | FloatArray
+"""Whole coordinates under discrete noise, real ones under continuous noise."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinearInvariants:
-    """The set {s integer: A s = a, B s >= b}.
+    """The set {s: A s = a, B s >= b}, of whole or of real s.
 
     Attributes:
       equal: int64[r, m], the matrix A of r equations.
@@ -57,13 +61,15 @@ class LinearInvariants:
 
     @classmethod
     def nonnegative(cls, equal: IntArray, equal_to: IntArray) -> LinearInvariants:
-        """Return the set {s >= 0 integer: A s = a}."""
+        """Return the set {s >= 0: A s = a}."""
         m = np.asarray(equal).shape[1]
         return cls(equal, equal_to, np.eye(m, dtype=np.int64), np.zeros(m, np.int64))
 
-    def hold(self, tables: IntArray) -> BoolArray:
-        """Return bool[n]: which rows of int64[n, m] are in the set."""
-        exact = (tables @ self.equal.T == self.equal_to).all(axis=1)
+    def hold(self, tables: Tables) -> BoolArray:
+        """Return bool[n]: which rows of [n, m] are in the set, real ones up to rounding."""
+        apart = np.abs(tables @ self.equal.T - self.equal_to)
+        rounding = 0 if _is_whole(tables) else _ROUNDING * (np.abs(tables) @ np.abs(self.equal.T))
+        exact = (apart <= rounding).all(axis=1)
         return np.asarray(exact & (tables @ self.least.T >= self.least_of).all(axis=1))
 
 
@@ -76,7 +82,7 @@ class Completion:
       rest: int64[k], indices of the determined coordinates, k the rank of A.
       constant: int64[k], the constant of each determined coordinate.
       slope: int64[k, f], the coefficients of the free coordinates in each determined one.
-      denominator: Positive; where it does not divide, no integer table exists.
+      denominator: Positive; where it does not divide, no whole table exists.
     """
 
     free: IntArray
@@ -85,11 +91,14 @@ class Completion:
     slope: IntArray
     denominator: int
 
-    def complete(self, free: IntArray) -> tuple[IntArray, BoolArray]:
-        """Return int64[n, m] tables, and which of them are exact."""
+    def complete(self, free: Tables) -> tuple[Tables, BoolArray]:
+        """Return [n, m] tables, and which of them are exact: if real, all."""
         scaled = self.constant - free @ self.slope.T
-        tables = np.empty((len(free), len(self.free) + len(self.rest)), np.int64)
+        tables = np.empty_like(free, shape=(len(free), len(self.free) + len(self.rest)))
         tables[:, self.free] = free
+        if not _is_whole(free):
+            tables[:, self.rest] = scaled / self.denominator
+            return tables, np.ones(len(free), bool)
         tables[:, self.rest] = scaled // self.denominator
         return tables, (scaled % self.denominator == 0).all(axis=1)
 
@@ -132,20 +141,27 @@ class ConditionalDraws:
     """States of the Markov chain.
 
     Attributes:
-      tables: int64[n, m]; every row satisfies the invariants exactly.
+      tables: int64[n, m], or float64[n, m] under continuous noise; every row satisfies the
+        invariants, whole ones exactly. Column j is the trace of coordinate j.
       acceptance: Share of the proposals that were accepted.
     """
 
-    tables: IntArray
+    tables: Tables
     acceptance: float
 
 
-def _table(name: str, given: npt.ArrayLike, invariants: LinearInvariants) -> IntArray:
+def _is_whole(tables: Tables) -> bool:
+    return tables.dtype.kind == "i"
+
+
+def _table(name: str, given: npt.ArrayLike, invariants: LinearInvariants, whole: bool) -> Tables:
     values = np.asarray(given)
     shape = invariants.equal.shape[1:]
     if values.shape != shape:
         where, what = "conditional sampler", f"the {name} has another shape"
         raise SchemaError(where, what, got=values.shape, want=shape)
+    if not whole:
+        return values.astype(np.float64)
     table = values.astype(np.int64)
     if (table != values).any():
         raise SchemaError("conditional sampler", f"the {name} is not of whole numbers")
@@ -170,50 +186,51 @@ def draw_conditional(  # noqa: PLR0913 - a target, a set, a chain
     and large ones are the last to become negative.
 
     Args:
-      center: int64[m], a confidential table, or noisy answers.
-      distribution: Discrete distribution of each coordinate around the center.
+      center: [m], a confidential table, or noisy answers; whole numbers under discrete noise.
+      distribution: Distribution of each coordinate around the center, discrete or continuous.
       invariants: The set that the draws must lie in.
-      start: int64[m], a table in the set.
+      start: [m], a table in the set.
       n: Length of the chain.
       generator: Randomness of the analyst.
-      proposal: Discrete distribution q; default the distribution itself. Somewhat less noise is
-        often accepted more.
+      proposal: Distribution q, discrete if the other is; default the distribution itself. Somewhat
+        less noise is often accepted more.
 
     Law: A Markov chain, independent proposals, with stationary distribution p conditioned on the
     set. Draws repeat where proposals are refused; early ones depend on the start.
 
     Raises:
-      SchemaError: Center or start are not whole numbers, one for each coordinate of the set, or a
-        distribution is not discrete.
+      SchemaError: Center or start have another shape than the set, or, under discrete noise, are
+        not whole. Or one distribution is discrete and the other is not.
       InfeasibleError: The start is not in the set, or the equations contradict each other.
 
     References:
       Liu, Metropolized independent sampling, Statistics and Computing 6, 1996.
       Gong & Meng, Congenial Differential Privacy under Mandated Disclosure, FODS 2020.
     """
-    middle = _table("center", center, invariants)
-    first = _table("start", start, invariants)
+    around, is_whole = distribution if proposal is None else proposal, distribution.is_discrete
+    if around.is_discrete != is_whole:
+        got = f"{distribution} and proposal {around}"
+        what = "needs two discrete distributions or two continuous ones"
+        raise SchemaError("conditional sampler", what, got=got)
+    middle = _table("center", center, invariants, is_whole)
+    first = _table("start", start, invariants, is_whole)
     completion = solve_for_rest(invariants, np.argsort(-middle, kind="stable").tolist())
     if not invariants.hold(first[None])[0]:
         raise InfeasibleError("conditional sampler", "the start does not satisfy the invariants")
-    around = distribution if proposal is None else proposal
-    if not (distribution.is_discrete and around.is_discrete):
-        raise SchemaError("conditional sampler", "a distribution is not discrete")
 
-    def log_weight(tables: IntArray) -> FloatArray:
+    def log_weight(tables: Tables) -> FloatArray:
         noise = tables - middle
         target = distribution.log_ratio(noise).sum(axis=1)
         return np.asarray(target - around.log_ratio(noise[:, completion.free]).sum(axis=1))
 
-    tables = np.empty((n, len(middle)), np.int64)
+    tables = np.empty_like(middle, shape=(n, len(middle)))
     state, weight = first, float(log_weight(first[None])[0])
     accepted = 0
     for begin in range(0, n, BATCH):
         size = min(BATCH, n - begin)
         noise = draw_noise(around, (size, len(completion.free)), generator)
-        proposed, exact = completion.complete(
-            middle[completion.free] + np.rint(noise).astype(np.int64)
-        )
+        moved = np.rint(noise).astype(np.int64) if is_whole else noise
+        proposed, exact = completion.complete(middle[completion.free] + moved)
         weights = np.where(exact & invariants.hold(proposed), log_weight(proposed), -np.inf)
         log_uniform = np.log(generator.random(size))
         origin = np.full(size, -1, np.int64)  # the proposal each state came from; -1 the old state

@@ -73,6 +73,11 @@ class Query:
         return all(f.counts_once for f in self.factors)
 
     @property
+    def is_signed(self) -> bool:
+        """Return whether answers can be negative."""
+        return any(f.matrix.min() < 0 for f in self.factors)
+
+    @property
     def is_listed(self) -> bool:
         """Return whether the name can be parsed; planned queries have a digest in their name."""
         return "#" not in self.name

@@ -46,6 +46,9 @@ from das.tree.information import Information
 LEAST_DETAILED = Fraction(1, 10_000)  # of the budget, for `detailed` at every geolevel
 DENOMINATOR = 10_000  # of the exact shares
 _MOST_STEPS = 1000  # default, not measured
+# Defaults, not measured.
+_SHARP = 100.0  # power of the mean that stands for the cost of the worst pair of neighbors
+_FREE = 1e-9  # least price of a query
 _MOST_ODDS = 9.0  # log odds; population and strata each keep 1 / DENOMINATOR
 # Relative decrease of the objective at which the search stops. Defaults, not measured; a step with
 # the measurements of the whole tree costs far more.
@@ -84,6 +87,9 @@ class AllocationProblem:
       strata: int64[Q], the stratum that each candidate query counts, from 1; 0 for the whole
         population. None if there are no strata.
       factor: float64[T, L], a factor of each error; None for 1.
+      pairs: float64[P, Q], for queries that are charged together, as those of planned strategies:
+        cost of each query for each pair of neighbors, relative to a move to another geounit, which
+        is row 0. A geolevel pays for its worst pair. None if queries are charged one by one.
     """
 
     model: SpineModel
@@ -91,6 +97,7 @@ class AllocationProblem:
     information: Information
     strata: IntArray | None = None
     factor: FloatArray | None = None
+    pairs: FloatArray | None = None
 
     @cached_property
     def parts(self) -> tuple[IntArray, ...]:
@@ -108,9 +115,9 @@ class AllocationProblem:
         out = np.empty((len(chains), shares.shape[1]))
         for part in self.parts:
             chosen = shares[:, part]
-            levels = chosen.sum(axis=1)
+            levels, charged = chosen.sum(axis=1), self.charge(chosen)
             out[:, part] = [
-                chosen[c.first] * levels[c.first : c.last + 1].sum() / levels[c.first]
+                chosen[c.first] * levels[c.first : c.last + 1].sum() / charged[c.first]
                 for c in chains
             ]
         return np.asarray(out * self.per_rho)
@@ -132,7 +139,31 @@ class AllocationProblem:
         solved = self.solve(shares)
         value = float((weights * solved.mean).sum())
         slopes = solved.gradient(weights) * self.per_rho
-        return value, self.share_gradient(shares, slopes), self.largest_slope(-slopes)
+        most = self.largest_slope(-slopes)
+        if self.pairs is not None:
+            # A mixture of the constraints of pairs, here that of their prices, is one they imply.
+            mixture = self._prices(shares, self.pairs)
+            prices = mixture / mixture.sum(axis=1, keepdims=True) @ self.pairs
+            firsts = [chain.first for chain in self.model.tree.chains]
+            most = min(most, self.largest_slope(-slopes / np.maximum(prices, _FREE)[firsts]))
+        return value, self.share_gradient(shares, slopes), most
+
+    def charge(self, shares: FloatArray) -> FloatArray:
+        """Compute what geolevels pay for, float64[L], of shares float64[L, Q].
+
+        Without `pairs` that is their sum. With them it is a smooth bound of the cost of the worst
+        pair, at most P^(1/_SHARP) times that cost.
+        """
+        if self.pairs is None:
+            return np.asarray(shares.sum(axis=1))
+        costs = shares @ self.pairs.T
+        worst = costs.max(axis=1)
+        return np.asarray(worst * ((costs.T / worst) ** _SHARP).sum(axis=0) ** (1 / _SHARP))
+
+    def _prices(self, shares: FloatArray, pairs: FloatArray) -> FloatArray:
+        """Return the derivatives of `charge` in the costs of `pairs`, float64[L, P]."""
+        costs = shares @ pairs.T
+        return np.asarray((costs / self.charge(shares)[:, None]) ** (_SHARP - 1))
 
     def share_gradient(self, shares: FloatArray, slopes: FloatArray) -> FloatArray:
         """Convert slopes float64[chains, Q] in rho to a gradient float64[L, Q] in shares."""
@@ -140,18 +171,25 @@ class AllocationProblem:
         for part in self.parts:
             chosen = shares[:, part]
             levels, by_share = chosen.sum(axis=1), np.zeros_like(chosen)
+            charged = self.charge(chosen)
+            rises = np.ones_like(chosen)
+            if self.pairs is not None:
+                rises = self._prices(chosen, self.pairs) @ self.pairs
             for chain, slope in zip(self.model.tree.chains, slopes[:, part], strict=True):
                 inside = slice(chain.first, chain.last + 1)
-                top, whole = levels[chain.first], levels[inside].sum()
+                top, whole = charged[chain.first], levels[inside].sum()
                 by_share[chain.first] += slope * whole / top
                 moved = float(slope @ chosen[chain.first]) / top
                 by_share[inside] += moved
-                by_share[chain.first] -= moved * whole / top
+                by_share[chain.first] -= moved * whole / top * rises[chain.first]
             gradient[:, part] = by_share
         return gradient
 
     def largest_slope(self, slopes: FloatArray) -> float:
-        """Maximize a linear function, float64[chains, Q], over all allocations of the budget."""
+        """Maximize a linear function, float64[chains, Q], over all allocations of the budget.
+
+        If queries are charged together, only moves between geounits limit the allocations here.
+        """
         maxima = []
         for part in self.parts:
             most = np.zeros(self.model.tree.n_levels)
@@ -163,7 +201,12 @@ class AllocationProblem:
     @cached_property
     def per_rho(self) -> FloatArray:
         """Return the precision of each query per unit of rho, float64[Q]."""
-        squares = [l2_sensitivity_sq(query, self.neighbors) for query in self.model.measured]
+        if self.pairs is not None:
+            moved = 1 if self.neighbors is Neighbors.UNBOUNDED else 2
+            longest = (l2_sensitivity_sq(q, Neighbors.UNBOUNDED) for q in self.model.measured)
+            squares = [moved * square for square in longest]
+        else:
+            squares = [l2_sensitivity_sq(query, self.neighbors) for query in self.model.measured]
         return np.asarray(2.0 / np.array(squares, np.float64))
 
 
@@ -217,7 +260,7 @@ def exact_strategy(
     rounded = []
     for number, part in enumerate(problem.parts):
         chosen = shares[:, part]
-        kept = np.flatnonzero(part == detailed_column(problem))
+        kept = np.flatnonzero(np.isin(part, needed_columns(problem)))
         whole = DENOMINATOR - population if number else population
         levels = []
         of_levels = _parts(chosen.sum(axis=1), np.arange(len(spine)), whole)
@@ -245,16 +288,18 @@ def strategy_shares(problem: AllocationProblem, strategy: Strategy) -> FloatArra
     return out
 
 
-def detailed_column(problem: AllocationProblem) -> int:
-    """Return the column of the detailed query.
+def needed_columns(problem: AllocationProblem) -> list[int]:
+    """Return the columns that keep a share: the detailed query, or all that are charged together.
 
     Raises:
       BudgetError: The detailed query is not a candidate.
     """
+    if problem.pairs is not None:
+        return [*range(len(problem.model.measured))]
     names = [query.name for query in problem.model.measured]
     if "detailed" not in names:
         raise BudgetError("allocation", "needs the detailed query among its candidates", got=names)
-    return names.index("detailed")
+    return [names.index("detailed")]
 
 
 def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray) -> FloatArray:
@@ -275,7 +320,8 @@ def _descend(problem: AllocationProblem, weights: FloatArray, start: FloatArray)
     from scipy.special import softmax
 
     floor = np.zeros_like(start)
-    floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
+    needed = needed_columns(problem)
+    floor[:, needed] = float(LEAST_DETAILED) / len(needed)
     rest, parts = 1.0 - floor.sum(), problem.parts
     has_strata = problem.strata is not None
     cuts = np.cumsum([len(start) * len(part) for part in parts])

@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from das.arrays import BoolArray, FloatArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import ConfigError
 
 _HALVINGS = 60  # narrow an interval of a few standard errors to rounding
@@ -32,20 +32,33 @@ class IntervalKind:
     Attributes:
       confidence: Probability of covering the true answer.
       simultaneous: Cover all answers of a table together.
-      positive: Use that true counts cannot be negative.
+      positive: Use that true counts cannot be negative, and public bounds of counts.
     """
 
     confidence: float
     simultaneous: bool = False
     positive: bool = False
 
-    def around(self, estimates: FloatArray, errors: FloatArray, rank: int) -> Intervals:
+    def around(
+        self,
+        estimates: FloatArray,
+        errors: FloatArray,
+        rank: int,
+        least: IntArray | int = 0,
+        most: IntArray | float = np.inf,
+    ) -> Intervals:
         """Return intervals around estimates float64[G, m] with standard errors of that shape.
+
+        With `positive`, an answer less its lower bound cannot be negative and has the same error.
+        So its interval covers every truth above `least` with the confidence. The intersection with
+        answers up to `most` covers the same truths, because every truth is one of these.
 
         Args:
           estimates: The estimates.
           errors: Their standard errors.
           rank: Largest dimension of the space of the errors.
+          least: Public lower bounds of the answers, which `positive` uses.
+          most: Public upper bounds of the answers, which `positive` uses.
 
         Raises:
           ConfigError: The confidence is out of range.
@@ -56,8 +69,10 @@ class IntervalKind:
             factor = positive_simultaneous_factor(self.confidence, uncertain)
         elif self.simultaneous:
             factor = simultaneous_factor(self.confidence, uncertain, min(uncertain, rank))
-        intervals = positive_intervals if self.positive else central_intervals
-        return intervals(estimates, errors, factor)
+        if not self.positive:
+            return central_intervals(estimates, errors, factor)
+        ends = positive_intervals(estimates - least, errors, factor)
+        return Intervals(np.minimum(ends.lower + least, most), np.minimum(ends.upper + least, most))
 
 
 def normal_factor(confidence: float) -> float:

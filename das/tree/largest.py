@@ -43,7 +43,7 @@ from das.tree.allocation import (
     LEAST_DETAILED,
     Allocation,
     AllocationProblem,
-    detailed_column,
+    needed_columns,
 )
 from das.tree.errors import SolvedSpine
 from das.tree.information import Information
@@ -303,7 +303,8 @@ class _Search:
         self.floor = np.zeros(shape)
         for part in problem.parts[1:]:
             self.floor[:, part] = _LEAST_OF_STRATA
-        self.floor[:, detailed_column(problem)] = float(LEAST_DETAILED)
+        needed = needed_columns(problem)
+        self.floor[:, needed] = float(LEAST_DETAILED) / len(needed)
 
     def run(self, start: FloatArray) -> Allocation:
         """Search from starting shares, given up to a factor."""

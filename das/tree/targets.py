@@ -35,6 +35,10 @@ from das.tree.passes import Moments, range_basis
 # smaller value would leave the direction to rounding. Default, not measured.
 _LEAST_KNOWN = 1e-3
 
+# Information of a query below this share of the largest is rounding, which leaves about 1e-16, of a
+# query whose answers are exact. A floor under its weight would divide by it.
+_ROUNDING = 1e-11
+
 
 @dataclass(frozen=True, eq=False)
 class SubtreeTargets:
@@ -113,7 +117,8 @@ def _fit(
     if not right.size:  # invariants, and public zeros if `every`, fix every cell
         return np.full(n, float(every)), 0.0
     scale = np.linalg.norm(matrix, axis=0)
-    scale[scale == 0] = 1.0
+    is_exact = scale <= _ROUNDING * scale.max()  # answered by invariants and public zeros together
+    matrix[:, is_exact], scale[is_exact] = 0.0, 1.0
     weights = _nonnegative(matrix / scale, right) / scale
     sums = (np.tensordot(weights, part, 1) for part in relative if part.shape[1])
     if every or min(float(np.linalg.eigvalsh(part)[0]) for part in sums) < _LEAST_KNOWN:

@@ -22,7 +22,12 @@ from das.errors import ConfigError, InputError
 from das.histograms import Histograms
 from das.metrics.replicates import own_intervals
 from das.queries.query import Query, parse_query
-from das.tree.intervals import central_intervals, estimated_ratios, normal_factor
+from das.tree.intervals import (
+    central_intervals,
+    estimated_ratios,
+    normal_factor,
+    simultaneous_factor,
+)
 from jobs.analysis.area_files import AreaFile, read_areas
 from jobs.analysis.geocodes import NamedGeounits
 from jobs.analysis.requests import AreasRequest
@@ -78,6 +83,8 @@ class AreaTables:
       replicates: Number of replicates behind the intervals of counts; 0 without replicates.
       ideal: Persons of the ideal area.
       total_deviation: Difference of the largest and the smallest area, in persons.
+      deviation_ends: Interval of the true total deviation, at least as confident as stated; None
+        without estimates.
       notes: Warnings about the areas.
     """
 
@@ -86,6 +93,7 @@ class AreaTables:
     replicates: int
     ideal: float
     total_deviation: int
+    deviation_ends: tuple[float, float] | None
     notes: tuple[str, ...]
 
     @property
@@ -97,8 +105,9 @@ class AreaTables:
         """Return everything except the rows as JSON."""
         summary = {"areas": len(self.table.column("area").unique()), **vars(self)}
         del summary["table"]
-        percent = self.total_deviation_percent
-        return {**summary, "notes": [*self.notes], "total_deviation_percent": percent}
+        ends = None if self.deviation_ends is None else [*self.deviation_ends]
+        summary |= {"notes": [*self.notes], "deviation_ends": ends}
+        return {**summary, "total_deviation_percent": self.total_deviation_percent}
 
 
 def name_areas(resolved: Resolved, request: AreasRequest) -> AreaFile:
@@ -181,7 +190,8 @@ def tabulate_areas(
     table = pa.table([*map(pa.array, columns.values())], schema=pa.schema(kinds))
     deviation = int(totals.max() - totals.min())
     replicates = len(kept) if len(kept) > 1 else 0
-    return AreaTables(table, confidence, replicates, ideal, deviation, tuple(named.notes))
+    ends = _deviation_ends(table.slice(0, len(totals)), confidence)
+    return AreaTables(table, confidence, replicates, ideal, deviation, ends, tuple(named.notes))
 
 
 def refuse_long_print(resolved: Resolved, named: AreaFile, tables: Sequence[str]) -> None:
@@ -306,9 +316,8 @@ def _of_counts(
     for index, (query, counts) in enumerate(zip(queries, released, strict=True)):
         others = np.stack([answers[index] for answers in replicated])
         interval = own_intervals(counts, others, confidence)
-        signed = any(factor.matrix.min() < 0 for factor in query.factors)
         ends = (interval.lower, interval.upper)
-        lower, upper = ends if signed else (np.maximum(end, 0) for end in ends)
+        lower, upper = ends if query.is_signed else (np.maximum(end, 0) for end in ends)
         columns_of.append((lower, upper, interval.bias, interval.spread))
     columns = map(_column, zip(*columns_of, strict=True))
     return dict(zip(_OF_COUNTS, columns, strict=True))
@@ -419,6 +428,28 @@ def _of_totals(totals: IntArray, ideal: float, columns: Mapping[str, Any]) -> di
     return {name: pa.array(column, from_pandas=True) for name, column in added.items()}
 
 
+def _deviation_ends(totals: pa.Table, confidence: float) -> tuple[float, float] | None:
+    """Return an interval of the largest minus the smallest total, from simultaneous intervals.
+
+    Where all totals lie in their simultaneous intervals, the true total deviation lies in this
+    one. Its confidence is at least the stated one, whatever the correlation of the estimates.
+
+    Args:
+      totals: Rows of the totals.
+      confidence: Confidence level.
+
+    Returns:
+      The ends, in persons; None if a total has no estimate.
+    """
+    if "estimate" not in totals.column_names or totals.column("estimate").null_count:
+        return None
+    means, errors = (np.asarray(totals.column(name)) for name in ("estimate", "standard_error"))
+    uncertain = int((errors > 0).sum())
+    half = simultaneous_factor(confidence, uncertain, uncertain) * errors
+    lower, upper = means - half, means + half
+    return max(float(lower.max() - upper.min()), 0.0), float(upper.max() - lower.min())
+
+
 def kept_leaves(resolved: Resolved) -> list[Dataset]:
     """Open the kept leaf counts of the replicates, or none if they are of another release."""
     folder = replicates_folder(resolved.config.output.directory, resolved.solution)
@@ -440,9 +471,13 @@ def print_areas(tables: AreaTables, *, as_json: bool) -> None:
         return
     percent = tables.total_deviation_percent
     shown = "" if percent is None else f", {percent:.2f} % of it"
+    ends = ""
+    if tables.deviation_ends is not None:
+        low, high = tables.deviation_ends
+        ends = f"; estimated at {low:,.2f} to {high:,.2f}"
     typer.echo(
-        f"{summary['areas']} areas; ideal {tables.ideal:,.1f}; total deviation "
-        f"{tables.total_deviation:,}{shown}"
+        f"{summary['areas']} areas; ideal {tables.ideal:,.2f}; total deviation "
+        f"{tables.total_deviation:,}{shown}{ends}"
     )
     for name in tables.table.column("table").unique().to_pylist():
         rows = tables.table.filter(pc.equal(tables.table.column("table"), name))

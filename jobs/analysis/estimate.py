@@ -25,6 +25,7 @@ from jobs.pipeline.documents.covariance import covariance_rows, parse_pair
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.printable import printable
 from jobs.pipeline.release.estimate import AreaEstimator, LevelEstimator
+from jobs.pipeline.release.public_bounds import Bounds
 from jobs.pipeline.storage.layout import ReleaseLayout
 
 Areas = Mapping[str, Sequence[str] | Geocodes]
@@ -95,15 +96,15 @@ def estimate_areas(
       SchemaError: The query does not parse.
     """
     parsed = parse_query(plan.schema, query)
-    if settings.positive and any(factor.matrix.min() < 0 for factor in parsed.factors):
+    if settings.positive and parsed.is_signed:
         raise ConfigError(
             f"estimate, query {parsed.name}", "can have negative answers", want="no --positive"
         )
     levels = LevelEstimator(plan, release, (parsed,), settings.confidence)
     estimator = AreaEstimator(levels, (parsed,))
     return pa.concat_tables(
-        area_rows(estimator.coordinates, parsed, area, moments, settings)
-        for area, moments in _moments(estimator, areas, geounits)
+        area_rows(estimator.coordinates, parsed, area, moments, settings, bounds)
+        for area, moments, bounds in _estimates(estimator, areas, geounits)
     )
 
 
@@ -132,7 +133,7 @@ def estimate_covariances(
     """
     estimator = AreaEstimator(LevelEstimator(plan, release, pair, _ANY_CONFIDENCE), pair)
     rows: list[dict[str, object]] = []
-    for area, moments in _moments(estimator, areas, geounits):
+    for area, moments, _ in _estimates(estimator, areas, geounits):
         matrices = tuple(part[moments.kind] for part in moments.matrices)
         values = estimator.coordinates.covariances(*pair, matrices)[0]
         ends = [estimator.coordinates.variances(query, matrices)[0] for query in pair]
@@ -140,30 +141,39 @@ def estimate_covariances(
     return pa.Table.from_pylist(rows, schema=_COVARIANCES)
 
 
-def _moments(
+def _estimates(
     estimator: AreaEstimator, areas: Areas, geounits: Sequence[str]
-) -> Iterator[tuple[str, Moments]]:
-    """Yield (name, estimate) of every geounit and area."""
+) -> Iterator[tuple[str, Moments, Bounds | None]]:
+    """Yield name, estimate and public bounds of the first query, of every geounit and area.
+
+    Areas, and geounits off the spine, have no bounds.
+    """
     if not areas and not geounits:
         raise ConfigError("estimate", "names no area", want="--area, --geounit or --geolevel")
     named = NamedGeounits(estimator.estimator.plan, estimator.estimator.release)
     for code in geounits:
         on_spine = named.spine_code(code)
         if on_spine is None:  # the geounit is not on the spine: sum its leaves
-            yield code, estimator.blocks(named.on_spine(named.leaves_of(code)))
+            yield code, estimator.blocks(named.on_spine(named.leaves_of(code))), None
         else:
-            yield code, estimator.geounit(on_spine)
+            yield code, estimator.geounit(on_spine), estimator.bounds(on_spine)
     for name, codes in areas.items():
-        yield name, estimator.blocks(named.on_spine(codes))
+        yield name, estimator.blocks(named.on_spine(codes)), None
 
 
 def area_rows(
-    coordinates: Coordinates, query: Query, area: str, moments: Moments, settings: IntervalSettings
+    coordinates: Coordinates,
+    query: Query,
+    area: str,
+    moments: Moments,
+    settings: IntervalSettings,
+    bounds: Bounds | None,
 ) -> pa.Table:
     """Return the rows of one area: estimate, standard error and interval of every answer."""
     estimates = coordinates.answer(query, moments.values)
     errors = np.sqrt(coordinates.variances(query, moments.matrices))[moments.kind]
-    ends = IntervalKind(**vars(settings)).around(estimates, errors, coordinates.size)
+    kind, rank = IntervalKind(**vars(settings)), coordinates.size
+    ends = kind.around(estimates, errors, rank, *(() if bounds is None else bounds))
     numbers = [each[0] for each in (estimates, errors, ends.lower, ends.upper)]
     stated = [[each] * query.size for each in vars(settings).values()]
     names = [[name] * query.size for name in (area, query.name)]

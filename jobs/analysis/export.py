@@ -7,7 +7,6 @@ on the size of the release.
 from __future__ import annotations
 
 import re
-import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -27,13 +26,12 @@ from das.tree.intervals import central_intervals, normal_factor
 from jobs.analysis import layouts
 from jobs.analysis.layouts import FilledFile, FilledTable, Layout
 from jobs.analysis.requests import ExportRequest
-from jobs.analysis.results import shared_mode
+from jobs.analysis.results import drafts_in, shared_mode
 from jobs.analysis.tables import ComputedEstimates, estimates_of, verify_tables
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.release.microdata import person_rows
 from jobs.pipeline.release.tables import DECIMALS, Estimates, most_geounits, read_geounits
 from jobs.pipeline.storage.csv import without_formulas
-from jobs.pipeline.storage.files import writing
 from jobs.pipeline.tasks.batches import Batch, even_pieces
 from jobs.pipeline.tasks.progress import Reporter
 
@@ -69,22 +67,16 @@ def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporte
     for product in resolved.products.values():
         any_query = any(file.file.intervals for file in files)
         verify_tables(product, product.plan.geolevels, any_query=any_query)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with (
-        reporter.line("export", str(folder)) as tick,
-        writing(folder),
-        tempfile.TemporaryDirectory(prefix=".das-export-", dir=folder) as drafts,
-    ):
+    with drafts_in(folder, "export", reporter) as (drafts, tick):
         made: dict[Path, str] = {}  # draft to the value of the split
         for done, file in enumerate(files):
             tick(done, len(files))
-            writer = _Writer(layout, file, Path(drafts))
+            writer = _Writer(layout, file, drafts)
             for rows in _rows(layout, resolved, file, geolevels):
                 writer.write(rows)
             made |= writer.close()
         if request.zip:
-            made = _zipped(layout, made, Path(drafts))
+            made = _zipped(layout, made, drafts)
         tick(len(files), len(files))
         for draft in made:  # moved together, after all were made
             draft.chmod(shared_mode())

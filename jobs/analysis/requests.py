@@ -56,7 +56,7 @@ class IntervalSettings:
     Attributes:
       confidence: Confidence level of the intervals.
       simultaneous: Cover all answers of a table together.
-      positive: Use that true counts cannot be negative.
+      positive: Use that true counts cannot be negative, and public bounds of geounits.
     """
 
     confidence: float = 0.9

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +15,8 @@ from jobs.pipeline.storage.files import refuse_foreign, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from jobs.pipeline.tasks.progress import Reporter
 
 _CSV, _PARQUET = (".csv", ".txt", ".tsv"), (".parquet", ".pq")
 
@@ -80,6 +84,33 @@ def check_place(path: Path, start: bytes, kind: str) -> None:
     if not path.parent.is_dir():
         raise OutputError(str(path.parent), "is not a folder", remedy="make it first")
     refuse_foreign(path, start, kind)
+
+
+@contextmanager
+def drafts_in(
+    folder: Path, command: str, reporter: Reporter
+) -> Iterator[tuple[Path, Callable[[int, int], None]]]:
+    """Make a folder, and yield a folder of drafts inside it and a function that shows progress.
+
+    The drafts are on the file system of the folder, so moving them replaces files atomically.
+    Drafts that were not moved are removed.
+
+    Args:
+      folder: Folder of the results.
+      command: Name of the command in the progress line, such as `export`.
+      reporter: Receives progress.
+
+    Raises:
+      OutputError: The folder or a draft cannot be written.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (
+        reporter.line(command, str(folder)) as tick,
+        writing(folder),
+        tempfile.TemporaryDirectory(prefix=f".das-{command}-", dir=folder) as drafts,
+    ):
+        yield Path(drafts), tick
 
 
 def shared_mode() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +17,7 @@ from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
 from das.tree.model import GeolevelTerms
 from jobs.analysis.requests import TablesRequest, product_named
-from jobs.analysis.results import shared_mode
+from jobs.analysis.results import drafts_in, shared_mode
 from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.product import H1, Product, Resolved, TablesWanted, table_query
 from jobs.pipeline.documents.intervals import read_intervals
@@ -129,22 +128,15 @@ def write_release_tables(
                 paths[geolevel, stem, name] = path
     verify_tables(product, wanted.queries, any_query=bool(request.queries))
     intervals = _intervals(product, request.confidence)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with (
-        reporter.line("tables", str(folder)) as tick,
-        writing(folder),
-        tempfile.TemporaryDirectory(prefix=".das-tables-", dir=folder) as drafts,
-    ):
+    with drafts_in(folder, "tables", reporter) as (drafts, tick):
         made: list[tuple[Path, Path]] = []
         for done, (geolevel, query, stem) in enumerate(files):
             tick(done, len(files))
             table = _table(product, geolevel, query, stem, intervals, request.confidence)
-            drawn = dict.fromkeys(wanted.formats, Path(drafts))
+            drawn = dict.fromkeys(wanted.formats, drafts)
             written = write_rows(table.rows(), drawn, title=geolevel, spooled=True)
             made += [
-                (Path(drafts) / part.file, paths[geolevel, stem, name])
-                for name, part in written.items()
+                (drafts / part.file, paths[geolevel, stem, name]) for name, part in written.items()
             ]
         tick(len(files), len(files))
         for draft, path in made:  # moved together, after all were computed

@@ -14,6 +14,7 @@ from jobs.cli.options import (
     JsonOption,
     NewFolderArgument,
     QuietOption,
+    read_local,
     refuse_options,
     refuse_others,
     with_options,
@@ -29,7 +30,7 @@ def plan(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Predict the errors of tables, or optimize the allocation.
+    """Predict the errors of tables, optimize the allocation, or train on public counts.
 
     Reads the list of geounits. No data are read, except for geocodes if there is no list.
     """
@@ -48,6 +49,19 @@ def plan(
 
         print_planners(compare_planners(load_run(config).last, request), as_json=as_json)
         return
+    if request.learn is not None:
+        refuse_others(request, "learn", "public")
+        from jobs.design.learning import learn
+        from jobs.pipeline.tasks.progress import Reporter
+
+        learn(
+            config,
+            [read_local(table) for table in request.public],
+            request.learn,
+            Reporter(quiet=quiet),
+        )
+        return
+    refuse_options("goes with --learn", public=request.public or None)
     comparing = {"geolevel": request.geolevel, "order": request.order}
     refuse_options("goes with --compare-planners", **comparing)
     from jobs.design.planning.request import explain

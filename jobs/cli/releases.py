@@ -331,10 +331,10 @@ def compare(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare a release with published counts, or any two of them.
+    """Compare a release with counts that were published.
 
-    Releases, redistricting files, privacy-protected microdata and tables with a column GEOID are
-    joined by geocode. Neither is taken for the truth.
+    Each side is a release, redistricting files, privacy-protected microdata, or tables with a
+    column GEOID. They are joined by geocode. Neither is taken for the truth.
     """
     from jobs.analysis.compare import compare as work
     from jobs.analysis.compare.page import write_comparison

@@ -25,6 +25,7 @@ class PlanRequest:
       max_rmse: YAML: table to the largest root mean squared error, or {geolevel: largest}.
       max_worsening: Factor by which any error may grow: 1 for not at all.
       groups: YAML: population groups to predict errors for, or to optimize for.
+      planned: With --optimize: plan a strategy for every geolevel, by shares of residual sets.
       information: Measurements that estimates may use when optimizing.
       report: Write tables and plots to this HTML file.
       covariance: Predict covariances of two queries, such as "sex * age; total".
@@ -33,6 +34,9 @@ class PlanRequest:
       compare_planners: Only compare planners: which cells get more noise than others.
       geolevel: With --compare-planners: geolevel of the budget. Default: the last.
       order: With --compare-planners: most attributes of a table. Default: 3.
+      learn: Train regressions that correct released counts, and write them to this new file.
+      public: With --learn: public table of other places, in the input format of the run; repeat for
+        more.
     """
 
     tables: tuple[str, ...] | None = None
@@ -43,6 +47,7 @@ class PlanRequest:
     max_rmse: Path | None = None
     max_worsening: float | None = None
     groups: Path | None = None
+    planned: bool = False
     information: Information = Information.GEOUNIT
     report: Path | None = None
     covariance: str | None = None
@@ -51,6 +56,8 @@ class PlanRequest:
     compare_planners: bool = False
     geolevel: str | None = None
     order: int | None = None
+    learn: Path | None = None
+    public: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

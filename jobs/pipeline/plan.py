@@ -27,6 +27,7 @@ from geography.lattice import Lattice, Spine
 from invariants.constraints import Constraints
 from invariants.exact import Invariant, invariants_at
 from invariants.linear import LinearRow
+from solvers.learned.forest import Forest
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,27 @@ class Covariate:
     only_if_better: bool = True
 
 
+@dataclass(frozen=True, eq=False)
+class LearnedCounts:
+    """Regressions that correct the released answers of a geolevel; trained on public counts.
+
+    Attributes:
+      geolevel: The geolevel.
+      forests: By measured query, the regression of true less released answers.
+      source: The public tables and the command that trained on them.
+      digest: SHA-256 of the file of the regressions.
+      tables: SHA-256 of each public table, with its size in bytes.
+      sketch: Digests of some public histograms, by which input of a run is recognised.
+    """
+
+    geolevel: str
+    forests: Mapping[str, Forest]
+    source: str
+    digest: str
+    tables: Mapping[str, int]
+    sketch: frozenset[str]
+
+
 @dataclass(frozen=True)
 class Solving:
     """Settings of post-processing, from noisy answers to nonnegative integer counts.
@@ -54,7 +76,7 @@ class Solving:
       tolerance: Largest accepted residual of a node.
       fit_to: "tree" fits each geounit to the estimate from its subtree; "level" to the estimate
         from its geolevel alone.
-      empirical_bayes: Geolevels whose cells are fitted to empirical Bayes posterior means.
+      empirical_bayes: Geolevels whose answers are fitted to empirical Bayes posterior means.
       l2_passes: Least-squares passes by geolevel, each a tuple of names of measured queries.
       round_l2_passes: Whether the answers of a pass are rounded before later passes keep them.
       method: Objective of the continuous stage, a `solvers.choices.Method`.
@@ -63,6 +85,7 @@ class Solving:
       failsafe: Treatment of a parent whose children cannot meet their constraints and sum to it, a
         `solvers.choices.Failsafe`.
       covariate: The housing-unit covariate; None if unused.
+      learned: Regressions that correct released answers; None if unused.
     """
 
     tolerance: float = 1e-7
@@ -75,6 +98,7 @@ class Solving:
     integers: str = "highs"
     failsafe: str = "exact"
     covariate: Covariate | None = None
+    learned: LearnedCounts | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from jobs.pipeline.confidential.stages import (
     read,
     resolve_constraints,
 )
+from jobs.pipeline.confidential.training import refuse_same_counts
 from jobs.pipeline.config.product import Product, Resolved, account_of
 from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.documents.document import json_of
@@ -119,6 +120,9 @@ STAGES = tuple(
 MEASURING = tuple(stage.name for stage in STAGES[:5])  # done once
 SOLVING = tuple(stage.name for stage in STAGES[5:9])  # post-processing: spends no budget
 EVALUATING = (STAGES[9].name,)
+# Before the first of these, regressions that were trained on the input are refused: in a new run
+# before budget is reserved, in a further solution before it is solved.
+_USES_LEARNED = ("reserve_budget", "solve")
 
 
 @contextmanager
@@ -175,9 +179,12 @@ def do_stages(job: Job, names: Sequence[str]) -> None:
 
     Before the first stage of post-processing, outputs of other settings are removed.
     """
+    before = next((name for name in _USES_LEARNED if name in names), None)
     for stage in STAGES:
         if stage.name not in names:
             continue
+        if stage.name == before:
+            refuse_same_counts(job)
         if stage.name == SOLVING[0]:
             remove_outdated(job.products)
         stage.function(job)

@@ -166,12 +166,12 @@ class SurveyTables:
 
 @document
 class ReleasedMarginal:
-    """Unbiased noisy table of counts in a file of its own.
+    """Unbiased noisy table of counts in a file, with a form that has no negative count.
 
     Attributes:
       name: Its attributes, joined by ` * `; or `total`.
-      file: CSV file in the release: a column per attribute, then estimate, standard error, and ends
-        of the interval. The last attribute runs fastest.
+      file: CSV file in the release: a column per attribute, then estimate, standard error, ends of
+        the interval, and the nonnegative form. The last attribute runs fastest.
       attributes: Attributes of the table.
       answers: Number of answers: rows of the file.
       confidence: Confidence level of each interval.
@@ -504,12 +504,14 @@ class MarginalErrors:
       root_mean_square_error: Root of the mean over answers of (estimate - truth)^2.
       expected: The same as the noise alone predicts.
       covered: Share of the answers whose interval holds the truth.
+      nonnegative: As `root_mean_square_error`, of the column `nonnegative`; null without it.
     """
 
     name: str
     root_mean_square_error: float
     expected: float
     covered: float
+    nonnegative: float | None
 
 
 @document

@@ -49,7 +49,7 @@ def estimate_table(
         values = product_covariances(residuals.plan, first, second)
         ends = [product_variances(residuals.plan, one) for one in (first, second)]
         return pa.Table.from_pylist(covariance_rows((first, second), values, ends))
-    if kind.positive and any(factor.matrix.min() < 0 for factor in first.factors):
+    if kind.positive and first.is_signed:
         where, what = f"estimate, query {first.name}", "can have negative answers"
         raise ConfigError(where, what, want="no --positive")
     stated = {name: [value] * first.size for name, value in vars(kind).items()}

@@ -35,7 +35,11 @@ MOST_WRITTEN = 1 << 20
 """Most rows of all CSV files together, some 80 MB; a spreadsheet holds as many in one file."""
 _UNUSED = 2.0**20  # factor of the noise of the total if the number of records is public
 NUMBERS = ("estimate", "standard_error", "lower", "upper")
-"""Columns of a written table after its attributes."""
+"""Columns of the estimates of a query."""
+NONNEGATIVE = "nonnegative"
+"""Last column of written tables, if they are small enough for it."""
+MOST_NONNEGATIVE = 1 << 16
+"""Most rows of all CSV files with a nonnegative form; 27,000 take some 15 s."""
 TOTAL = "total"
 """Name of the table without attributes, the number of records."""
 
@@ -150,7 +154,10 @@ def marginals_plan(config: MarginalsConfig, run: SurveyConfig, budget: Fraction)
     want = "definition zcdp, or contingency_tables"
     require(definition is Definition.ZCDP, "share", what, f"definition {definition}", want)
     check_each([*config.bases], columns, "bases")
-    what, taken = "cannot have the names of columns of estimates", {*columns} & {*NUMBERS}
+    what, taken = (
+        "cannot have the names of columns of estimates",
+        {*columns} & {*NUMBERS, NONNEGATIVE},
+    )
     require(not taken, "attributes", what, sorted(taken))
     attributes = tuple(Attribute(name, one.levels) for name, one in columns.items())
     tables, cost = _tables(config, [*columns]), budget * config.share

@@ -21,7 +21,7 @@ from das.errors import ConfigError
 from das.means.estimates import Column, Steps, Strata, clipped_noise, refuse_unmeasurable
 from das.mechanisms.conditional import margin_rows, most_steps, refuse_large
 from das.privacy.budget import Budget, changed_record_bound
-from das.privacy.conditioning import calibrated, conditioned
+from das.privacy.conditioning import calibrated, conditioned, effective_gamma
 from das.privacy.cost import Pure
 from das.queries.sensitivity import Neighbors
 from das.synthesis.records import Domain
@@ -531,6 +531,13 @@ class TablePlan:
     def conditioning(self) -> Conditioning:
         """Return the noise distribution of the table, conditional on its exact marginals."""
         return Conditioning.of(self.cost, compared_records(self.exact, len(self.shape)))
+
+    def effective_gamma(self, records: int) -> float | None:
+        """Return the smallest gamma over all tables of n records; None if marginals overlap."""
+        if len(self.exact) > 1:
+            return None
+        cells = math.prod(size for axis, size in enumerate(self.shape) if axis not in self.exact[0])
+        return effective_gamma(self.conditioning.noise, cells, records)
 
     def margins(self) -> tuple[IntArray, ...]:
         """Return int64[cells] per exact marginal: which of its values counts each cell."""

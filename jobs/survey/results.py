@@ -29,6 +29,7 @@ from das.synthesis.records import ChosenMarginals, Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
 from das.tree.intervals import IntervalKind
+from das.workload.residual.nonnegative import nonnegative_answers
 from das.workload.residual.products import answer_product, product_variances
 from das.workload.residual.reconstruction import ResidualAnswers
 from jobs.pipeline.documents.document import json_of, read_document, write_document
@@ -51,7 +52,7 @@ from jobs.survey.documents import (
     SurveyTables,
     TablePromise,
 )
-from jobs.survey.marginals import NUMBERS, TOTAL, MarginalsPlan
+from jobs.survey.marginals import MOST_NONNEGATIVE, NONNEGATIVE, NUMBERS, TOTAL, MarginalsPlan
 from jobs.survey.measurements import Answers, read_planned, read_sums, read_table
 from jobs.survey.plan import Conditioning, MeanPlan, SurveyPlan, TablePlan
 
@@ -316,12 +317,19 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
     """
     marginals, residuals = read_residuals_of(plan)
     kind = IntervalKind(float(marginals.config.confidence))
+    n_rows = sum(marginals.query_of(members).size for members in marginals.written)
+    is_small = n_rows <= MOST_NONNEGATIVE
+    nonnegative = nonnegative_answers(residuals, marginals.written) if is_small else None
     for members, file in zip(marginals.written, marginals_csv(plan), strict=True):
         query = marginals.query_of(members)
         labels = zip(*itertools.product(*(query.factors[i].labels for i in members)), strict=True)
         estimates = estimates_of_query(residuals, query, kind)
         errors = estimates["standard_error"]
-        columns = [*map(pa.array, labels), *(np.round(x, _DECIMALS) for x in estimates.values())]
+        if nonnegative is not None:
+            estimates[NONNEGATIVE] = answer_product(nonnegative, query)
+        # Adding 0 leaves no -0 for what is below 0 by rounding alone.
+        rounded = (np.round(values, _DECIMALS) + 0.0 for values in estimates.values())
+        columns = [*map(pa.array, labels), *rounded]
         attributes = tuple(plan.domain.names[i] for i in members)
         description = ReleasedMarginal(
             name=query.name,
@@ -331,7 +339,8 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
             confidence=kind.confidence,
             root_mean_square_error=round(float(np.sqrt((errors**2).mean())), _DECIMALS),
         )
-        yield query, description, without_formulas(pa.table(columns, [*attributes, *NUMBERS]))
+        names = [*attributes, *estimates]
+        yield query, description, without_formulas(pa.table(columns, names))
 
 
 def write_marginals(plan: SurveyPlan) -> None:

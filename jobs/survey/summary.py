@@ -13,7 +13,7 @@ from jobs.pipeline.documents.account import guarantee_of
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.printable import printable, result_console
 from jobs.pipeline.report import text
-from jobs.survey.plan import MeanPlan, SurveyPlan
+from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
 from jobs.survey.results import conditioned_of
 
 
@@ -22,9 +22,10 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
     data = plan.config.data
     parts: list[dict[str, Any]] = []
     for part, cost in plan.costs.items():
-        mean = plan.part(part)
-        strata = mean.strata.sizes.values() if isinstance(mean, MeanPlan) else ()
+        planned = plan.part(part)
+        strata = planned.strata.sizes.values() if isinstance(planned, MeanPlan) else ()
         promise = conditioned_of(plan, part)
+        gamma = planned.effective_gamma(data.n_records) if isinstance(planned, TablePlan) else None
         parts.append(
             {
                 "part": part,
@@ -32,8 +33,9 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
                 "cost": str(cost),
                 "strata": len(strata),
                 "smallest": min(strata, default=None),
-                "pooled": [*mean.pooled] if isinstance(mean, MeanPlan) else [],
+                "pooled": [*planned.pooled] if isinstance(planned, MeanPlan) else [],
                 "conditioned": None if promise is None else json_of(promise),
+                "effective_gamma": gamma,
             }
         )
     absent = [] if data.path.exists() else [f"data.path: {data.path}"]
@@ -55,14 +57,16 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
         cells = [row["part"], row["share"], row["cost"], row["strata"] or "", row["smallest"] or ""]
         table.add_row(*map(str, cells), str(len(row["pooled"]) or ""))
     result_console().print(table)
-    for part in plan.costs:
-        if promise := conditioned_of(plan, part):
+    for row in parts:
+        if promise := conditioned_of(plan, row["part"]):
             sentence = (
-                f"{part}: published as in the data, without protection: {', '.join(promise.exact)};"
-                " between data sets that agree on all that is exact, proved up to k = "
-                f"{promise.k} changed records: (1 + gamma) k epsilon = (1 + {promise.gamma}) x "
-                f"{promise.k} x {promise.epsilon} = {promise.proved}"
+                f"{row['part']}: published as in the data, without protection: "
+                f"{', '.join(promise.exact)}; between data sets that agree on all that is exact, "
+                f"proved up to k = {promise.k} changed records: (1 + gamma) k epsilon = "
+                f"(1 + {promise.gamma}) x {promise.k} x {promise.epsilon} = {promise.proved}"
             )
+            if row["effective_gamma"] is not None:
+                sentence += f"; the smallest gamma that holds is {row['effective_gamma']:.4f}"
             typer.echo(printable(sentence))
     for missing in absent:
         typer.echo(printable(f"missing: {missing}"))

@@ -151,7 +151,7 @@ SEE_THE_TRUTH = {
     "das": {"confidential", "measure", "means", "synthesis"},
     "jobs/pipeline": {"confidential", "repeat", "run"},
     "jobs/analysis": {"replicate"},
-    "jobs/design": {"demo", "drafting", "synthetic"},
+    "jobs/design": {"demo", "drafting", "learning", "synthetic"},
     "jobs/survey": {"confidential", "run"},
 }
 # The core below the firewall: it knows neither the truth nor who reads it.

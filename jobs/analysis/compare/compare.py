@@ -149,9 +149,13 @@ def joined_rows(compared: Sequence[Compared], layout: Layout) -> pa.Table:
     """
     total = sum(one.ours.size for one in compared)
     if total > _MOST_ROWS:
-        remedy = "choose with --table and --geolevel"
-        where, want = "das compare --output", f"at most {_MOST_ROWS}"
-        raise ConfigError(where, "would have too many rows", got=total, want=want, remedy=remedy)
+        raise ConfigError(
+            "das compare --output",
+            "would have too many rows",
+            got=total,
+            want=f"at most {_MOST_ROWS}",
+            remedy="choose with --table and --geolevel",
+        )
     return pa.concat_tables(one.rows(table_variables(layout, one.table)) for one in compared)
 
 

@@ -349,6 +349,7 @@ def find_published(
             for layout in readable
             for one in layout.files
         },
+        remedy="name the layout of the files with --as, or rename columns",
     )
 
 

@@ -25,8 +25,8 @@ from das.tree.allocation import (
     DENOMINATOR,
     Allocation,
     AllocationProblem,
-    detailed_column,
     exact_strategy,
+    needed_columns,
     strategy_shares,
 )
 from das.tree.classes import SubtreeClasses
@@ -41,7 +41,15 @@ from jobs.design.planning.errors import (
     query_at,
     spine_model,
 )
+from jobs.design.planning.residual_sets import (
+    charged_together,
+    planned_levels,
+    queries_of,
+    workload_for,
+    worse_pairs,
+)
 from jobs.design.requests import PlanRequest
+from jobs.pipeline.config.models.allocation import WorkloadConfig
 from jobs.pipeline.config.yaml_file import read_map
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.storage.files import writing
@@ -85,6 +93,8 @@ class Goal:
       limits: Largest accepted root mean squared errors, in persons.
       others: Largest factor by which the error of any table may grow at any geolevel, relative to
         the replaced allocation; infinite for no limit.
+      planned: Whether residual sets are measured, as `residual_planner` and `orp` do, in place of
+        queries that count every cell once.
       reference: Name of the allocation that errors are compared with.
     """
 
@@ -93,6 +103,7 @@ class Goal:
     limits: TableNumbers | None = None
     others: float = math.inf
     reference: str = REPLACED
+    planned: bool = False
 
 
 EQUAL_WEIGHTS = Goal()
@@ -111,6 +122,7 @@ class Optimized:
       bound: Lower bound on `value` for all allocations over the same queries.
       source: Description of the optimization, for the file.
       information: Measurements that estimates may use.
+      workloads: The workload of each geolevel of a planned strategy; empty for listed queries.
     """
 
     strategy: Strategy
@@ -120,6 +132,7 @@ class Optimized:
     bound: float
     source: str
     information: Information
+    workloads: tuple[WorkloadConfig, ...] = ()
 
 
 def read_goal(plan: Plan, request: PlanRequest) -> Goal:
@@ -137,8 +150,9 @@ def read_goal(plan: Plan, request: PlanRequest) -> Goal:
         raise ConfigError("das plan", "takes --weights or --targets, not both")
     if is_bounded and request.targets is not None:
         raise ConfigError("das plan", "takes --targets or --max-rmse and --max-worsening, not both")
-    if out is None and (is_bounded or request.weights or request.targets):
-        raise ConfigError("das plan", "needs --optimize with --weights, --targets or --max-rmse")
+    if out is None and (is_bounded or request.weights or request.targets or request.planned):
+        what = "needs --optimize with --weights, --targets, --max-rmse or --planned"
+        raise ConfigError("das plan", what)
     if out is not None and out.exists():
         raise OutputError(str(out), "exists", remedy="name another file or remove it")
     if worsening is not None and not worsening > 0:
@@ -147,7 +161,8 @@ def read_goal(plan: Plan, request: PlanRequest) -> Goal:
     weights, targets, limits = (
         None if path is None else read_numbers(plan, path, rest) for path, rest in files
     )
-    return Goal(weights, targets, limits, math.inf if worsening is None else worsening)
+    others = math.inf if worsening is None else worsening
+    return Goal(weights, targets, limits, others, planned=request.planned)
 
 
 def optimize_allocation(
@@ -159,7 +174,7 @@ def optimize_allocation(
 ) -> Optimized:
     """Optimize for targets, for weights, or for equal weights of `tables`."""
     if goal.targets is not None:
-        return optimize_targets(plan, tree, information, goal.targets)
+        return optimize_targets(plan, tree, information, goal.targets, planned=goal.planned)
     return optimize_weights(plan, tree, tables, information, goal)
 
 
@@ -284,7 +299,8 @@ def optimize_weights(
             f"{allocation.bound:.4f}; tables: {', '.join(table.name for table in queries)}"
         )
 
-    return optimize_within(plan, tree, Sought(queries, information, aim), before, source)
+    sought = Sought(queries, information, aim, planned=goal.planned)
+    return optimize_within(plan, tree, sought, before, source)
 
 
 def _spread(given: TableNumbers, queries: Sequence[Query], missing: float) -> FloatArray:
@@ -310,12 +326,14 @@ class Sought:
       aim: Objective and limits by kind of information; a search with full information starts from
         one with single geounits.
       offered: Candidate queries besides those of the plan; None: the tables.
+      planned: Whether the candidates are residual sets instead.
     """
 
     tables: tuple[Query, ...]
     information: Information
     aim: AimOf
     offered: tuple[Query, ...] | None = None
+    planned: bool = False
 
 
 def optimize_within(
@@ -351,7 +369,12 @@ def _lowered(aim: AimOf, factor: float) -> AimOf:
 
 
 def optimize_targets(
-    plan: Plan, tree: SubtreeClasses, information: Information, targets: TableNumbers
+    plan: Plan,
+    tree: SubtreeClasses,
+    information: Information,
+    targets: TableNumbers,
+    *,
+    planned: bool = False,
 ) -> Optimized:
     """Meet targets of root mean squared errors, in persons, with the least rho.
 
@@ -368,7 +391,7 @@ def optimize_targets(
     before = predict(plan, plan.strategy, tree, targets.tables)
     # Tables that invariants determine have no error and meet any target.
     aim = Objective(1.0 / targets.numbers**2)
-    sought = Sought(targets.tables, information, lambda _: aim)
+    sought = Sought(targets.tables, information, lambda _: aim, planned=planned)
     named = f"tables: {', '.join(table.name for table in targets.tables)}"
     return meet_targets(plan, tree, sought, before, ("error targets", named))
 
@@ -439,6 +462,8 @@ def search_shares(
       sought: Tables, information and objective.
       start: Other shares to start from; skips the search with single geounits.
     """
+    if sought.planned:
+        return _search_planned(plan, tree, sought, start)
     offered = sought.tables if sought.offered is None else sought.offered
     measured = (query for level in plan.levels for query in level.queries)
     candidates = {
@@ -453,16 +478,43 @@ def search_shares(
         candidates |= {query.name: query for _, query in of_strata}
         strata = np.array(numbers)
     model = spine_model(plan, tree, list(candidates.values()), sought.tables)
+    problem = AllocationProblem(model, plan.budget.neighbors, sought.information, strata)
+    first = strategy_shares(problem, plan.strategy)
+    return problem, _search(problem, sought, first, start)
+
+
+def _search(
+    problem: AllocationProblem, sought: Sought, first: FloatArray, start: FloatArray | None
+) -> Allocation:
+    """Search from `start`; without it from `first`, with single geounits before the whole tree."""
     information = sought.information
-    problem = AllocationProblem(model, plan.budget.neighbors, information, strata)
-    if start is None:
-        start = strategy_shares(problem, plan.strategy)
-        if information is Information.TREE:
-            # Errors from single geounits are larger and may exceed the limits: no limits yet.
-            first = replace(sought.aim(Information.GEOUNIT), limits=None)
-            of_geounits = replace(problem, information=Information.GEOUNIT)
-            start = find_shares(of_geounits, first, start).shares
-    return problem, find_shares(problem, sought.aim(information), start)
+    if start is None and information is Information.TREE:
+        # Errors from single geounits are larger and may exceed the limits: no limits yet.
+        aim = replace(sought.aim(Information.GEOUNIT), limits=None)
+        of_geounits = replace(problem, information=Information.GEOUNIT)
+        start = find_shares(of_geounits, aim, first).shares
+    return find_shares(problem, sought.aim(information), first if start is None else start)
+
+
+def _search_planned(
+    plan: Plan, tree: SubtreeClasses, sought: Sought, start: FloatArray | None
+) -> tuple[AllocationProblem, Allocation]:
+    """Search for shares of residual sets, which are charged together; see `search_shares`."""
+    workload = workload_for(plan, sought.tables)
+    candidates = queries_of(plan, workload)
+    model = spine_model(plan, tree, [entry.query for entry in candidates], sought.tables)
+    first = np.tile([float(entry.share) for entry in candidates], (len(plan.spine.levels), 1))
+    first /= len(first)
+    pairs, bound = np.ones((1, len(candidates))), 0.0
+    while True:  # until no pair of neighbors costs more than those of the search
+        problem = AllocationProblem(model, plan.budget.neighbors, sought.information, pairs=pairs)
+        allocation = _search(problem, sought, first, start)
+        bound = max(bound, allocation.bound)  # that of fewer pairs holds too
+        more = worse_pairs(plan, candidates, pairs, allocation.shares)
+        if len(more) == len(pairs):
+            allocation = charged_together(plan, problem, allocation, workload)
+            return problem, replace(allocation, bound=bound)
+        pairs, start = more, allocation.shares
 
 
 def _of_strata(plan: Plan, candidates: Sequence[Query]) -> list[tuple[int, Query]]:
@@ -489,13 +541,18 @@ def optimized_of(
     source: str,
 ) -> Optimized:
     """Return the exact strategy of an allocation, with errors before and after."""
-    shares = _without_idle(problem, allocation.shares)
-    groups = [stratum.group for stratum in plan.strategy.strata]
-    mechanism, levels = plan.strategy.mechanism, plan.spine.levels
-    strategy = exact_strategy(problem, shares, levels, mechanism, groups)
-    after = predict(plan, strategy, tree, problem.model.tables)
+    workloads: tuple[WorkloadConfig, ...] = ()
+    tables, levels = problem.model.tables, plan.spine.levels
+    if problem.pairs is not None:
+        workload = workload_for(plan, tables)
+        strategy, workloads = planned_levels(plan, problem, allocation, workload)
+    else:
+        shares = _without_idle(problem, allocation.shares)
+        groups = [stratum.group for stratum in plan.strategy.strata]
+        strategy = exact_strategy(problem, shares, levels, plan.strategy.mechanism, groups)
+    after = predict(plan, strategy, tree, tables)
     value, bound = allocation.value, allocation.bound
-    return Optimized(strategy, before, after, value, bound, source, problem.information)
+    return Optimized(strategy, before, after, value, bound, source, problem.information, workloads)
 
 
 def _without_idle(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
@@ -508,7 +565,7 @@ def _without_idle(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
     for part in problem.parts:
         of_part = shares[:, part]
         is_small = of_part < _SMALL * of_part.sum(axis=1, keepdims=True)
-        is_small[:, part == detailed_column(problem)] = False
+        is_small[:, np.isin(part, needed_columns(problem))] = False
         kept = np.where(is_small, 0.0, of_part)
         out[:, part] = kept * (of_part.sum(axis=1) / kept.sum(axis=1))[:, None]
     before, after = problem.errors(shares), problem.errors(out)
@@ -535,6 +592,9 @@ def allocation_text(optimized: Optimized, name: str) -> str:
     if strategy.mechanism:
         document["mechanism"] = strategy.mechanism
     document["levels"] = _level_document(strategy.levels)
+    for level, workload in zip(strategy.levels, optimized.workloads, strict=False):
+        planned = workload.model_dump(mode="json", exclude_defaults=True)
+        document["levels"][level.geolevel] = {"share": str(level.share), "workload": planned}
     if strategy.strata:
         levels = {s.group.label: _level_document(s.levels) for s in strategy.strata}
         query = " * ".join(strategy.strata[0].group.axes)

@@ -95,6 +95,8 @@ def _read_groups(plan: Plan, request: PlanRequest) -> GroupGoal | None:
     """
     if request.groups is None:
         return None
+    if request.planned:
+        raise ConfigError("das plan", "takes --groups or --planned, not both")
     if request.weights or request.targets or request.max_rmse or request.max_worsening is not None:
         raise ConfigError(
             "das plan",
@@ -117,4 +119,5 @@ def _command(run: Place, request: PlanRequest) -> str:
         elif isinstance(value, tuple):
             value = ",".join(value)
         words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+    words += ["--planned"] * request.planned
     return shlex.join(words)

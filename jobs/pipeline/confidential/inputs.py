@@ -149,6 +149,12 @@ def _check_present(resolved: Resolved, mistakes: Mistakes) -> None:
         for data, schema in inputs:
             with mistakes.at():
                 check_columns(data, schema)
+        for product in products:
+            if product.plan.solving.learned is not None:
+                from jobs.pipeline.confidential.training import refuse_same_file
+
+                with mistakes.at():
+                    refuse_same_file(product)
     for product in products:
         for _, _, table in _tables(product):
             with mistakes.at():

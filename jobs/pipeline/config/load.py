@@ -22,7 +22,7 @@ from jobs.pipeline.config.files import (
     read_run_file,
 )
 from jobs.pipeline.config.mistakes import at, refuse_unknown
-from jobs.pipeline.config.models.run import RunConfig, RuntimeConfig
+from jobs.pipeline.config.models.run import Randomness, RunConfig, RuntimeConfig
 from jobs.pipeline.config.product import Resolved, key_beside
 from jobs.pipeline.config.resolve import NamedFiles, RunFile, read_named, resolve_products
 from jobs.pipeline.config.schema import load_schema
@@ -98,11 +98,42 @@ def load_plan(
     written, config = _read(path, master)
     planned = [*config.products][-1] if product is None else product
     refuse_unknown("--product", "is unknown", [planned], config.products)
+    own = _with(config.products[planned], "solve", learned=None)  # planning solves nothing
     if allocation is not None:
-        own = _with(config.products[planned], "privacy", allocation=absolute_path(allocation))
-        config = config.model_copy(update={"products": {**config.products, planned: own}})
+        own = _with(own, "privacy", allocation=absolute_path(allocation))
+    config = config.model_copy(update={"products": {**config.products, planned: own}})
     tables = None if wanted is None else {planned: tuple(wanted)}
     return _resolve(path, written, config, wanted=tables)
+
+
+def load_training(path: Path, table: Path, out: Path, seed: int) -> Resolved:
+    """Read a run file as that of a simulation on a public table, with its own folder and no budget.
+
+    Args:
+      path: The run file, of one product.
+      table: The public table, in the input format of the run.
+      out: Folder of the simulation.
+      seed: Public seed of the noise.
+
+    Raises:
+      ConfigError: The run has several products, or invariants with public tables of its own places.
+      ConfigError, SchemaError, GeographyError, BudgetError: As `load_run`.
+    """
+    written, config = _read(path)
+    config = _with(config, "output", directory=out, confidential=None)
+    config = _with(config, "geography", geounits=None)
+    noise = Randomness(source="seeded_not_for_release", seed=seed)
+    config = _with(config, "privacy", randomness=noise, account=None)
+    (name, product), *others = config.products.items()
+    if others or any(entry.public_table is not None for entry in product.invariants):
+        raise ConfigError(
+            str(path),
+            "has several products, or invariants with public tables of its own places",
+            want="a run file of one product without them, to train with",
+        )
+    product = _with(_with(product, "data", path=table), "solve", learned=None)
+    config = config.model_copy(update={"products": {name: product}})
+    return _resolve(path, written, config)
 
 
 def _read(path: Path, master: str | None = None) -> tuple[RunConfig, RunConfig]:

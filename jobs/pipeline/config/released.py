@@ -27,6 +27,7 @@ from jobs.pipeline.config.files import (
 )
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.data import NmfData
+from jobs.pipeline.config.models.learned import LearnedFile
 from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.resolve import RunFile, read_named, resolve_products
@@ -66,6 +67,10 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
         document = run["products"][name]
         document["schema"], document["privacy"]["allocation"] = schema, allocation
         document.pop("evaluate", None)
+        if product.solve.learned is not None:
+            learned = read_model(product.solve.learned.file, LearnedFile)
+            files[f"{name}-learned.yaml"] = yaml_text(learned.model_dump(mode="json"))
+            document["solve"]["learned"]["file"] = f"{name}-learned.yaml"
         if not isinstance(product.data, NmfData):  # which is public itself
             document["data"] = {"input_format": "withheld"}
     return {RUN_FILE: _HEAD + yaml_text(run), **files}

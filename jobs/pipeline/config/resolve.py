@@ -27,6 +27,7 @@ from jobs.pipeline.config.allocation import even_strategy, load_allocation, read
 from jobs.pipeline.config.between import tied_products
 from jobs.pipeline.config.data import check_suffix
 from jobs.pipeline.config.files import read_model
+from jobs.pipeline.config.learned import digests_of, load_learned, solve_document
 from jobs.pipeline.config.mistakes import Mistakes, at, refuse_off_spine, refuse_unknown
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.data import NmfData, WithheldData
@@ -186,6 +187,10 @@ def _resolve(
     with mistakes.at(f"{keys}evaluate"):
         asked = grouping(own.evaluate, schema, levels, tabulated.values())
     mistakes.refuse()
+    if own.solve.learned is not None:
+        with at(f"{keys}solve.learned"):
+            learned = load_learned(own.solve.learned, digests_of(*file.named[name], budget))
+            solving = replace(solving, learned=learned)
     plan = Plan(
         schema,
         spine,
@@ -221,7 +226,7 @@ def _resolve(
 
 def solve_digest(solve: SolveConfig) -> str:
     """Return the SHA-256 of the section `solve`, written in the oldest format of its keys."""
-    document = as_hashed(Kind.CENSUS, solve.model_dump(mode="json"), "products.*.solve")
+    document = as_hashed(Kind.CENSUS, solve_document(solve), "products.*.solve")
     return hashlib.sha256(to_json(document)).hexdigest()
 
 

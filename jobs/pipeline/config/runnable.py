@@ -81,6 +81,8 @@ def _require_product(made: Product, keys: str) -> None:
     mistakes.refuse()
     with at(f"{keys}solve.housing_units"):
         _check_covariate(own.solve, plan)
+    with at(f"{keys}solve.learned"):
+        _check_learned(own.solve, plan)
     with at(keys.removesuffix(".")):
         _refuse_unsolvable(plan)
 
@@ -215,6 +217,46 @@ def _check_covariate(config: SolveConfig, plan: Plan) -> None:
     if plan.on_demand:
         raise ConfigError(
             "on_demand_queries", "go without housing units", got=sorted(plan.on_demand)
+        )
+
+
+def _check_learned(config: SolveConfig, plan: Plan) -> None:
+    """Check that regressions can correct the counts of the geolevel that they name.
+
+    Raises:
+      ConfigError: The geolevel is not the last, measures queries that are no partitions or on
+        demand, or is corrected in another way too.
+    """
+    if config.learned is None:
+        return
+    (geolevel,) = config.learned.geolevels
+    if geolevel != plan.leaf.name:
+        raise ConfigError(
+            "geolevels", "names another geolevel than the last", got=geolevel, want=plan.leaf.name
+        )
+    refuse_unlearnable(plan)
+    housing = [] if config.housing_units is None else config.housing_units.geolevels
+    if geolevel in (*config.empirical_bayes, *housing):
+        raise ConfigError(
+            "geolevels",
+            "names a geolevel of empirical_bayes or housing_units, which cannot be combined with "
+            "learned",
+            got=geolevel,
+        )
+
+
+def refuse_unlearnable(plan: Plan) -> None:
+    """Refuse a last geolevel whose released answers no regression can correct.
+
+    Raises:
+      ConfigError: It is the root, or measures queries that are no partitions or are on demand.
+    """
+    leaf = plan.leaf
+    if not leaf.index or leaf.on_demand or not all(query.is_partition for query in leaf.queries):
+        raise ConfigError(
+            f"geolevel {leaf.name}",
+            "cannot be corrected by regressions",
+            want="a geolevel below the root that measures partitions alone, none of them on demand",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from jobs.pipeline.config.models.allocation import ConvexLossConfig, WorkloadCon
 
 if TYPE_CHECKING:
     from das.workload.losses import Loss
+    from das.workload.variances import StrategyRows
 
 # What a configuration may ask of an attribute by name; recodes have names of their own.
 _FACTORS: dict[str, Callable[[tuple[str, ...]], Factor]] = {
@@ -181,12 +182,37 @@ def _plan(schema: Schema, text: str, neighbors: Neighbors, norm: Norm) -> tuple[
         _refuse_flat(shares, 2)
         return shares
     plan = plan_workload(workload, wanted.method, loss, neighbors=neighbors)
+    if wanted.shares is not None:
+        plan = replace(plan, strategy=_with_shares(plan.strategy, wanted.shares))
     shares = tuple(
         QueryShare(_over_schema(schema, planned.query), planned.rho, planned.sensitivity_sq)
         for planned in plan.measure_exactly(Fraction(1)).queries()
     )
     _refuse_flat(shares, 1)
     return shares
+
+
+def _with_shares(strategy: StrategyRows, shares: Mapping[str, Fraction]) -> StrategyRows:
+    """Replace the noise of a residual planner by given parts of the cost of its sets.
+
+    Raises:
+      SchemaError: The sets are not those of the planner, or a share is not positive.
+    """
+    from das.workload.residual.plan import ResidualPlan
+
+    if not isinstance(strategy, ResidualPlan):
+        return strategy  # the model refuses shares for planners without residual sets
+    attributes, sets = strategy.workload.attributes, strategy.residuals.rows
+    names = [" * ".join(attributes[i].name for i in members) or "total" for members in sets]
+    if {*shares} != {*names} or min(shares.values()) <= 0:
+        raise SchemaError(
+            "workload, shares",
+            "must be positive, one for each set of attributes",
+            got=list(shares),
+            want=names,
+        )
+    parts = np.array([float(shares[name]) for name in names])
+    return replace(strategy, noise=strategy.set_costs / parts)
 
 
 def read_workload(schema: Schema, wanted: WorkloadConfig) -> Workload:

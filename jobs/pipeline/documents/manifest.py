@@ -21,7 +21,7 @@ from jobs.pipeline.documents.document import (
     document,
     read_document,
 )
-from jobs.pipeline.documents.statistics import ExpectedTotals, SolveStatistics
+from jobs.pipeline.documents.statistics import ExpectedTotals, LearnedAnswers, SolveStatistics
 from jobs.pipeline.storage.layout import ReleaseLayout, is_of_older_version
 from jobs.pipeline.storage.place import Place
 
@@ -349,9 +349,11 @@ class SolvedLevel(SolveStatistics, _Solved):
 
     Attributes:
       expected_totals: Use of the housing-unit covariate, if it was requested.
+      learned: Use of regressions trained on public counts, if it was requested.
     """
 
     expected_totals: ExpectedTotals | None = None
+    learned: LearnedAnswers | None = None
 
 
 @document

@@ -60,7 +60,7 @@ class EstimatedError:
 
     Attributes:
       query: The marginal.
-      way: `plain`, without the covariate; `totals` or `composition`, with it.
+      way: `plain`; `totals` or `composition`, with the covariate; `learned`, with corrections.
       error: Mean squared error of an answer.
       difference_error: Standard error of the difference to `plain`.
     """
@@ -93,6 +93,23 @@ class ExpectedTotals:
     flat: int
     totals: tuple[float, ...]
     variance: tuple[float, ...]
+    errors: tuple[EstimatedError, ...]
+
+
+@document
+class LearnedAnswers:
+    """Use of regressions that were trained on public counts, and the reason for it.
+
+    Attributes:
+      corrected: Queries whose released answers were corrected; empty if none improved.
+      source: The public tables on which the regressions were trained, and the command.
+      digest: SHA-256 of the file of the regressions.
+      errors: Estimated errors of some families, with the first queries that were tried.
+    """
+
+    corrected: tuple[str, ...]
+    source: str
+    digest: str
     errors: tuple[EstimatedError, ...]
 
 
@@ -139,14 +156,19 @@ def statistics_of(counts: Dataset) -> SolveStatistics:
     return _fact(counts, SolveStatistics, counts.facts.get("statistics"))
 
 
-def expected_totals_of(counts: Dataset) -> ExpectedTotals | None:
-    """Return the use of the covariate in published counts; None if it was not requested.
+def use_of(counts: Dataset, name: str, kind: type[Fact]) -> Fact | None:
+    """Return how published counts used public data; None if that was not requested.
+
+    Args:
+      counts: The counts.
+      name: Name of the fact: `expected_totals` or `learned`.
+      kind: Its type.
 
     Raises:
       OutputError: The fact is damaged.
     """
-    stated = counts.facts.get("expected_totals")
-    return None if stated is None else _fact(counts, ExpectedTotals, stated)
+    stated = counts.facts.get(name)
+    return None if stated is None else _fact(counts, kind, stated)
 
 
 def _fact(counts: Dataset, kind: type[Fact], stated: object) -> Fact:

@@ -16,6 +16,7 @@ from typing import Any
 
 from das.errors import ConfigError, OutputError
 from jobs.pipeline.config.between import joined_settings
+from jobs.pipeline.config.learned import solve_document
 from jobs.pipeline.config.models.products import JoinedConfig, ProductConfig
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.product import Product, Resolved, TablesWanted, key_beside
@@ -54,7 +55,7 @@ def _settings(product: ProductConfig) -> dict[str, Any]:
     # Keep the digest of files from before the key existed.
     unnamed = set() if product.solve.round_l2_passes else {"round_l2_passes"}
     settings = {
-        "solve": product.solve.model_dump(mode="json", exclude=unnamed),
+        "solve": solve_document(product.solve, unnamed),
         "output": product.output.model_dump(mode="json"),
     }
     return dict(as_hashed(Kind.CENSUS, settings, "products.*"))

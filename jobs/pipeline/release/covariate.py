@@ -10,8 +10,9 @@ An expected total is one more answer of the node problem, and never part of an u
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -34,7 +35,7 @@ from das.tree.covariate import (
 )
 from jobs.pipeline.documents.statistics import EstimatedError, ExpectedTotals
 from jobs.pipeline.plan import Covariate, Level, Plan
-from jobs.pipeline.release.pieces import Piece
+from jobs.pipeline.release.pieces import Piece, of_families
 from jobs.pipeline.release.problems import Family, NodeTemplate, Targets, node_problem
 from jobs.pipeline.storage.answers import DrawnAnswers
 from solvers.node import NodeSettings, estimate_node
@@ -47,7 +48,10 @@ COMPOSITION: Final = "composition"
 # with more have only their totals expected. Default, not measured.
 MOST_COMPOSED = 100
 MOST_CERTIFIED = 20_000  # children whose families are solved again, about; see docs/covariates.md
-_STEP = 0.1  # of the perturbation, in standard deviations of the noise; default, not measured
+STEP = 0.1  # of the perturbation, in standard deviations of the noise; default, not measured
+
+Ways = Mapping[str, Callable[[Piece], Sequence[FloatArray | None]]]
+"""By name of a way, the function that solves the families of a piece, float64[C, k] each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,15 +166,18 @@ def expected_totals(
         flat=seen.flat,
         totals=() if variance is None else _digits(variance.expected),
         variance=() if variance is None else _digits(variance.variance),
-        errors=()
-        if risks is None
-        else tuple(
-            EstimatedError(query=query, way=way, error=error, difference_error=spread)
-            for way in risks.sums
-            for query, error, spread in zip(
-                risks.names, _digits(risks.mean(way)), _digits(risks.error(way)), strict=True
-            )
-        ),
+        errors=() if risks is None else estimated_errors(risks),
+    )
+
+
+def estimated_errors(risks: SureEstimate) -> tuple[EstimatedError, ...]:
+    """Return the estimated errors of all ways and marginals, for the manifest."""
+    return tuple(
+        EstimatedError(query=query, way=way, error=error, difference_error=spread)
+        for way in risks.sums
+        for query, error, spread in zip(
+            risks.names, _digits(risks.mean(way)), _digits(risks.error(way)), strict=True
+        )
     )
 
 
@@ -191,7 +198,7 @@ def _digits(values: FloatArray) -> tuple[float, ...]:
 # --- children ------------------------------------------------------------------------------------
 
 
-def _families(piece: Piece) -> list[Family]:
+def families_to_solve(piece: Piece) -> list[Family]:
     """List the families to solve: at least two children, and a parent with persons."""
     return [
         family
@@ -209,7 +216,7 @@ def children_of(
         raise ValueError("no living quarters are known")
     none = np.zeros(0)
     seen = [noisy_totals(template, piece.targets, family) for family in families]
-    rows = np.concatenate([np.zeros(0, np.int64), *(_rows(family) for family in families)])
+    rows = np.concatenate([np.zeros(0, np.int64), *(rows_of(family) for family in families)])
     sizes = [family.n_children for family in families]
     counts = limits.quarters[rows]
     return Children(
@@ -225,7 +232,8 @@ def children_of(
     )
 
 
-def _rows(family: Family) -> IntArray:
+def rows_of(family: Family) -> IntArray:
+    """Return the positions of the children of a family in its piece."""
     return np.arange(family.rows.start, family.rows.stop)
 
 
@@ -259,7 +267,7 @@ def tally(
     """Tally deviations of noisy answers of children from expected ones, piece by piece."""
     chain = chain_of(plan)
     for piece in pieces:
-        families = _families(piece)
+        families = families_to_solve(piece)
         if not families:
             continue
         children = children_of(plan, template, piece, families)
@@ -317,7 +325,7 @@ def with_expected(
     cells are expected, noisy answers are replaced by the estimates of `das.tree.composition`;
     weights stay.
     """
-    targets, families = piece.targets, _families(piece)
+    targets, families = piece.targets, families_to_solve(piece)
     if way == PLAIN or not families:
         return piece
     children = children_of(plan, template, piece, families)
@@ -339,7 +347,7 @@ def with_expected(
                 if not isinstance(into, DrawnAnswers):
                     into[measured, present] = group_sums(estimate, group, len(present))
             weights[children_rows] = 0.0
-    rows = targets.row[np.concatenate([_rows(family) for family in families])]
+    rows = targets.row[np.concatenate([rows_of(family) for family in families])]
     expected, precision = np.zeros((len(targets.weights[0]), 1)), np.zeros(len(targets.weights[0]))
     expected[rows, 0], precision[rows] = found.totals, weights
     more = Targets(
@@ -365,46 +373,58 @@ def certify(
     plan: Plan,
     template: NodeTemplate,
     pieces: Iterable[Piece],
-    learned: Learned,
     share: float,
-    settings: NodeSettings,
+    ways: Ways,
+    step: float = STEP,
 ) -> SureEstimate:
-    """Estimate squared errors of families solved with and without expected totals.
+    """Estimate squared errors of families solved in several ways.
 
     Args:
       plan: The plan.
       template: The node template of the geolevel.
       pieces: The pieces of a range.
-      learned: The learned model.
       share: Share of families that are solved again.
-      settings: Solver settings.
+      ways: The ways to solve, `PLAIN` first.
+      step: Size of the perturbation in standard deviations of the noise.
     """
-    queries = marginals(plan, template.level)
-    names, ways = tuple(query.name for query in queries), learned.ways
-    m = len(names)
-    nothing = {way: np.zeros(m) for way in ways}
-    found = [
-        SureEstimate(
-            names, np.zeros(m, np.int64), {w: np.zeros(m, np.int64) for w in ways}, nothing
-        )
-    ]
+    queries, found = marginals(plan, template.level), list[SureEstimate]()
     for piece in pieces:
-        chosen = [f for f in _families(piece) if is_certified(f.geocode, share)]
+        chosen = [f for f in families_to_solve(piece) if is_certified(f.geocode, share)]
         if not chosen:
             continue
-        some = replace(piece, families=tuple(chosen))
-        shifted = replace(some, targets=_shifted(some))
-        pairs = {
-            way: (
-                with_expected(plan, template, some, learned, way),
-                with_expected(plan, template, shifted, learned, way),
-            )
-            for way in learned.ways
-        }
+        some = of_families(piece, chosen)
+        pair = some, replace(some, targets=_shifted(some, step))
+        solved = {name: [solve(one) for one in pair] for name, solve in ways.items()}
         for number in range(len(chosen)):
-            one = _risks_of_family(template, queries, pairs, number, settings)
-            found += [] if one is None else [one]
-    return merge_risks(found)
+            values = {name: [one[number] for one in both] for name, both in solved.items()}
+            risks = _risks_of_family(template, queries, pair, number, values, step)
+            found += [] if risks is None else [risks]
+    return merge_risks([no_risks(queries, ways), *found])
+
+
+def no_risks(queries: Sequence[Query], ways: Iterable[str]) -> SureEstimate:
+    """Return the estimate of no families."""
+    m = len(queries)
+    zeros = {way: np.zeros(m, np.int64) for way in ways}
+    squares = {way: np.zeros(m) for way in zeros}
+    return SureEstimate(
+        tuple(query.name for query in queries), np.zeros(m, np.int64), zeros, squares
+    )
+
+
+def ways_of(plan: Plan, template: NodeTemplate, learned: Learned, settings: NodeSettings) -> Ways:
+    """Return the ways to solve with and without expected totals; counts are not rounded."""
+
+    def solve_by(way: str, piece: Piece) -> list[FloatArray | None]:
+        values = list[FloatArray | None]()
+        piece = with_expected(plan, template, piece, learned, way)
+        for family in piece.families:
+            problem = node_problem(template, family, piece.targets, piece.constraints)
+            estimate = estimate_node(problem, settings)
+            values.append(estimate.values if estimate.status is Status.SOLVED else None)
+        return values
+
+    return {way: partial(solve_by, way) for way in learned.ways}
 
 
 def marginals(plan: Plan, level: Level) -> list[Query]:
@@ -416,40 +436,38 @@ def marginals(plan: Plan, level: Level) -> list[Query]:
 def _risks_of_family(
     template: NodeTemplate,
     queries: Sequence[Query],
-    pairs: Mapping[str, tuple[Piece, Piece]],
+    pair: tuple[Piece, Piece],
     number: int,
-    settings: NodeSettings,
+    values: Mapping[str, Sequence[FloatArray | None]],
+    step: float,
 ) -> SureEstimate | None:
-    """Estimate squared errors of one family; None if a way fails to solve it."""
-    problems = {
-        way: [node_problem(template, p.families[number], p.targets, p.constraints) for p in pair]
-        for way, pair in pairs.items()
-    }
-    solved = {}
-    for way, pair in problems.items():
-        estimates = [estimate_node(problem, settings) for problem in pair]
-        if any(estimate.status is not Status.SOLVED for estimate in estimates):
-            return None
-        solved[way] = [estimate.values for estimate in estimates]
+    """Estimate squared errors of one family; None if a way fails to solve it.
+
+    Args:
+      template: The node template of the geolevel.
+      queries: The marginals.
+      pair: The piece with noisy answers, and with perturbed ones.
+      number: Index of the family in both.
+      values: By way, the solved counts of the family from both, float64[C, k].
+      step: Size of the perturbation.
+    """
+    solved = {way: [one for one in both if one is not None] for way, both in values.items()}
+    if any(len(both) < len(pair) for both in solved.values()):
+        return None
+    problems = [node_problem(template, p.families[number], p.targets, p.constraints) for p in pair]
     n = len(queries)
     counted = np.zeros(n, np.int64)
-    sums = {way: np.zeros(n, np.int64) for way in pairs}
-    cells = template.live_cells(pairs[PLAIN][0].families[number])
+    sums = {way: np.zeros(n, np.int64) for way in solved}
+    cells = template.live_cells(pair[0].families[number])
     for index, query in enumerate(queries):
         groups = template.groups.present(query, cells)[1]
         size = int(groups.max()) + 1
-        noisy, variance = noisy_sums(problems[PLAIN][0], groups, size)
-        shifted, _ = noisy_sums(problems[PLAIN][1], groups, size)
+        noisy, variance = noisy_sums(problems[0], groups, size)
+        shifted, _ = noisy_sums(problems[1], groups, size)
         counted[index] = noisy.size
-        for way, (first, second) in solved.items():
-            found = risk(
-                noisy,
-                variance,
-                group_sums(first, groups, size),
-                shifted,
-                group_sums(second, groups, size),
-                _STEP,
-            )
+        for way, both in solved.items():
+            first, second = (group_sums(values, groups, size) for values in both)
+            found = risk(noisy, variance, first, shifted, second, step)
             sums[way][index] = int(np.rint(np.clip(found.sum(), -(2.0**40), 2.0**40) * STEPS))
     squares = {way: ((of_way - sums[PLAIN]) / STEPS) ** 2 for way, of_way in sums.items()}
     return SureEstimate(tuple(query.name for query in queries), counted, sums, squares)
@@ -483,8 +501,8 @@ def noisy_sums(problem: NodeProblem, groups: IntArray, size: int) -> tuple[Float
     return total / precision, 1 / precision
 
 
-def _shifted(piece: Piece) -> Targets:
-    """Perturb noisy answers by `_STEP` deviations, with signs from geocode and query alone."""
+def _shifted(piece: Piece, step: float) -> Targets:
+    """Perturb noisy answers by `step` deviations, with signs from geocode and query alone."""
     targets = piece.targets
     is_measured = np.diff(targets.row, prepend=-1) > 0
     codes = piece.codes[is_measured]
@@ -493,7 +511,7 @@ def _shifted(piece: Piece) -> Targets:
         if isinstance(noisy, DrawnAnswers):
             raise TypeError("on-demand answers cannot be perturbed")
         deviation = np.where(weights > 0, 1 / np.sqrt(np.maximum(weights, 1e-300)), 0.0)
-        answers.append(noisy + _STEP * deviation[:, None] * signs(codes, query, noisy.shape[1]))
+        answers.append(noisy + step * deviation[:, None] * signs(codes, query, noisy.shape[1]))
     return replace(targets, answers=answers)
 
 

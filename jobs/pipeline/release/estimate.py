@@ -34,6 +34,7 @@ from jobs.pipeline.release.level import (
     range_evidence,
     release_terms,
 )
+from jobs.pipeline.release.public_bounds import Bounds, PublicBounds
 from jobs.pipeline.storage.dataset import LAST, Dataset, PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.estimates import (
     FORMAT,
@@ -496,12 +497,27 @@ class AreaEstimator:
           InputError: There is no such geounit.
           SchemaError: A query has no estimates at its geolevel.
         """
+        level, spot = self._find(code)
+        self._refuse_unknown(level)
+        return self._on_spine(level, spot)
+
+    def bounds(self, code: str) -> Bounds:
+        """Return public bounds of the answers of the first query in a geounit of any geolevel.
+
+        Raises:
+          InputError: There is no such geounit.
+        """
+        name = self.estimator.plan.levels[self._find(code)[0]].name
+        public = PublicBounds(self.estimator.plan, self.estimator.release, name)
+        return public.of(self.queries[0], np.array([code], object))
+
+    def _find(self, code: str) -> tuple[int, int]:
+        """Return the geolevel of a geounit and its position there."""
         for level in range(self.estimator.leaf + 1):
             rows = self.geounits(level)
             spot = int(np.searchsorted(rows.codes, code))
             if spot < len(rows.codes) and rows.codes[spot] == code:
-                self._refuse_unknown(level)
-                return self._on_spine(level, spot)
+                return level, spot
         raise InputError("estimate", "has no such geounit", got=code)
 
     def blocks(self, codes: Sequence[str] | Geocodes) -> Moments:

@@ -46,6 +46,7 @@ from jobs.pipeline.documents.document import adapter, write_document
 from jobs.pipeline.documents.intervals import Intervals, Marked, SeenInterval, SizeErrors, digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.public_bounds import Bounds, PublicBounds
 from jobs.pipeline.storage.columns import chosen, lists, repeated
 from jobs.pipeline.storage.dataset import (
     MANIFEST,
@@ -320,24 +321,23 @@ class ClassTable:
         return cls(low.reshape(shape), high.reshape(shape), mark.reshape(shape))
 
     def at(
-        self, query: Query, counts: Histograms
+        self, query: Query, counts: Histograms, bounds: Bounds
     ) -> tuple[IntArray, IntArray, IntArray, np.ndarray[tuple[int, int], np.dtype[np.int8]]]:
         """Return the intervals of the released answers to the query.
 
         Args:
           query: The query.
           counts: Released counts of G geounits.
+          bounds: Public bounds of the true answers, as from `PublicBounds.of`.
 
         Returns:
-          int64[G, m] answers, lower and upper ends, inclusive, and int8[G, m] marks. Intervals of
-          a query without negative coefficients start at 0.
+          int64[G, m] answers, lower and upper ends, inclusive, and int8[G, m] marks. Intervals lie
+          within the bounds.
         """
         answers = query.answer(counts)
         place = bins_of(counts.totals(), SIZE_EDGES)[:, None], bins_of(answers, TRUE_EDGES)
-        lower, upper = answers + self.low[place], answers + self.high[place]
-        if all(factor.matrix.min() >= 0 for factor in query.factors):
-            lower, upper = np.maximum(lower, 0), np.maximum(upper, 0)
-        return answers, lower, upper, self.mark[place]
+        lower = np.clip(answers + self.low[place], *bounds)
+        return answers, lower, np.clip(answers + self.high[place], *bounds), self.mark[place]
 
 
 def class_tables(document: Intervals) -> dict[tuple[str, str], ClassTable]:
@@ -349,13 +349,17 @@ def class_tables(document: Intervals) -> dict[tuple[str, str], ClassTable]:
 
 
 def interval_rows(
-    query: Query, table: ClassTable, geocodes: ObjectArray, counts: Histograms
+    query: Query,
+    table: ClassTable,
+    geocodes: ObjectArray,
+    counts: Histograms,
+    bounds: Bounds,
 ) -> pa.Table:
-    """Make rows of `TABLES` of one query in some geounits."""
+    """Make rows of `TABLES` of one query in some geounits; `bounds` as in `ClassTable.at`."""
     columns = [
         pa.array(geocodes, pa.string()),
         repeated(query.name, len(geocodes)),
-        *(lists(values) for values in table.at(query, counts)),
+        *(lists(values) for values in table.at(query, counts, bounds)),
     ]
     return pa.table(columns, schema=TABLES)
 
@@ -399,7 +403,11 @@ def _write_level(
         codes = read_public_geocodes(release, geolevel, *piece)
         counts = read_counts(release, geolevel, codes, plan.schema.size)
         writer = PartWriter(dataset, TABLES)
-        writer.write_apart(interval_rows(query, table, codes, counts) for query, table in classes)
+        bounds = PublicBounds(plan, release, geolevel)
+        writer.write_apart(
+            interval_rows(query, table, codes, counts, bounds.of(query, codes))
+            for query, table in classes
+        )
         return writer.close()
 
     most = max(1, _NUMBERS // max(1, sum(query.size for query, _ in classes)))

@@ -14,7 +14,7 @@ import numpy as np
 
 from das.arrays import BoolArray, IntArray, ObjectArray
 from das.histograms import Histograms
-from das.queries.query import Query, parse_query
+from das.queries.query import Query
 from das.tree.model import LEAST_VARIANCE, GeolevelTerms, precision
 from das.tree.passes import Evidence, Kinds, Moments, gather_evidence, pass_down, pass_up, sum_below
 from das.tree.targets import SubtreeTargets, subtree_targets
@@ -23,7 +23,7 @@ from invariants.linear import LinearRow
 from invariants.quarters import without_quarters
 from jobs.pipeline.plan import Plan, plan_terms
 from jobs.pipeline.release.implied import BatchLimits, implied_limits, read_limits
-from jobs.pipeline.release.problems import CellEstimates, Support
+from jobs.pipeline.release.problems import AnswerEstimates, Support
 from jobs.pipeline.storage.answers import DrawnAnswers, answers_reader, read_answers, read_drawn
 from jobs.pipeline.storage.dataset import Dataset, RangeReader, is_published
 from jobs.pipeline.storage.estimates import ZEROS_FORMAT, read_moments
@@ -211,11 +211,16 @@ class LevelReader:
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers a task holds per geounit; at least 1."""
-        if self.is_leaf:
-            return max(1, sum(query.size for query in self.terms.measured))
+        """Return how many numbers a task holds per geounit at most; at least 1.
+
+        Leaves share covariances, unless each lacks other types of cells.
+        """
         coordinates = self.terms.coordinates
-        return coordinates.size + sum(size**2 for size in coordinates.sizes)
+        matrices = sum(size**2 for size in coordinates.sizes)
+        if self.is_leaf:
+            answers = sum(query.size for query in self.terms.measured)
+            return max(1, answers + (0 if self.terms.types is None else matrices))
+        return coordinates.size + matrices
 
     def _moments(self, dataset: Place, codes: ObjectArray, terms: GeolevelTerms | None) -> Moments:
         """Read estimates of exactly these geounits, restricted to the components of `terms`."""
@@ -276,17 +281,20 @@ class LevelReader:
         subtree = self.subtree(rows).take(~rows.is_only)
         return subtree_targets(self.terms, self._subtree_queries, subtree)
 
-    def cells(self, rows: LevelRange) -> CellEstimates:
-        """Estimate all cells of the geounits of a range that are not only children."""
+    def partitions(self, rows: LevelRange) -> dict[str, AnswerEstimates]:
+        """Estimate the answers to partition queries in geounits that are not only children."""
         subtree = self.subtree(rows).take(~rows.is_only)
-        cells, coordinates = parse_query(self.plan.schema, "detailed"), self.terms.coordinates
-        variances = coordinates.variances(cells, subtree.matrices)
-        is_known = variances < LEAST_VARIANCE
-        mean = np.where(is_known, 0.0, variances).sum(1) / np.maximum(1, (~is_known).sum(1))
-        mean[is_known.all(1)] = 1.0  # of no cell
-        return CellEstimates(
-            coordinates.answer(cells, subtree.values), mean[subtree.kind], is_known[subtree.kind]
-        )
+        coordinates, found = self.terms.coordinates, dict[str, AnswerEstimates]()
+        for query in self._subtree_queries:
+            if not query.is_partition:
+                continue
+            variances = coordinates.variances(query, subtree.matrices)
+            is_known = variances < LEAST_VARIANCE
+            mean = np.where(is_known, 0.0, variances).sum(1) / np.maximum(1, (~is_known).sum(1))
+            mean[is_known.all(1)] = 1.0  # of no answer
+            values = coordinates.answer(query, subtree.values)
+            found[query.name] = AnswerEstimates(values, mean[subtree.kind], is_known[subtree.kind])
+        return found
 
 
 def release_terms(plan: Plan, release: ReleaseLayout) -> tuple[GeolevelTerms, ...]:

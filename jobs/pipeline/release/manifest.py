@@ -41,7 +41,7 @@ from jobs.pipeline.documents.manifest import (
     Solution,
     SolvedLevel,
 )
-from jobs.pipeline.documents.statistics import expected_totals_of, statistics_of
+from jobs.pipeline.documents.statistics import ExpectedTotals, LearnedAnswers, statistics_of, use_of
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.finalizing import (
     released_files,
@@ -320,7 +320,8 @@ def _solved(release: ReleaseLayout, geolevel: str) -> SolvedLevel:
         wall_seconds=counts.facts["seconds"],
         solve_digest=counts.facts["solve_digest"],
         **vars(statistics_of(counts)),
-        expected_totals=expected_totals_of(counts),
+        expected_totals=use_of(counts, "expected_totals", ExpectedTotals),
+        learned=use_of(counts, "learned", LearnedAnswers),
     )
 
 

@@ -13,14 +13,14 @@ mean as varying between geounits by a third. This is postprocessing of noisy ans
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import nnls
 
-from das.arrays import FloatArray, IntArray, ObjectArray
+from das.arrays import BoolArray, FloatArray, IntArray, ObjectArray
 from das.errors import VerificationError
 from das.histograms import Histograms
 from das.queries.query import Query
@@ -31,8 +31,8 @@ from jobs.pipeline.plan import Hint, Level, Plan
 from jobs.pipeline.release.estimate import subtree_estimates
 from jobs.pipeline.release.level import LevelRange, LevelReader, read_support
 from jobs.pipeline.release.problems import (
+    AnswerEstimates,
     BatchConstraints,
-    CellEstimates,
     Family,
     PseudoMeasurement,
     Targets,
@@ -55,25 +55,25 @@ class Piece:
       families: The families; their rows are positions in the piece.
       targets: The answers to which the counts are fitted.
       constraints: The constraints of the counts.
-      cells: Estimates of all cells, where a prior is learned or used.
+      estimates: By name of a partition query, estimates of its answers; None without priors.
     """
 
     codes: ObjectArray
     families: tuple[Family, ...]
     targets: Targets
     constraints: BatchConstraints
-    cells: CellEstimates | None
+    estimates: Mapping[str, AnswerEstimates] | None
 
 
 def read_pieces(
-    reader: LevelReader, batch: Batch, *, with_cells: bool = False, with_on_demand: bool = True
+    reader: LevelReader, batch: Batch, *, with_estimates: bool = False, with_on_demand: bool = True
 ) -> Iterator[Piece]:
     """Read a range of whole families, piece by piece.
 
     Args:
       reader: Reader of the geolevel.
       batch: The range.
-      with_cells: Whether to estimate all cells.
+      with_estimates: Whether to estimate the answers to all partition queries.
       with_on_demand: Whether to read on-demand answers. The support of the root is found before
         they are drawn.
 
@@ -108,7 +108,7 @@ def read_pieces(
                 [exact[row] for row in level.exact_rows],
                 reader.limits(some.codes),
             ),
-            reader.cells(some) if with_cells else None,
+            reader.partitions(some) if with_estimates else None,
         )
         yield without_empty(level, piece)
 
@@ -132,16 +132,31 @@ def without_empty(level: Level, piece: Piece) -> Piece:
             keep &= answers.any(axis=1)
     if keep.all():
         return piece
+    for family in piece.families:
+        if family.has_persons and not keep[family.rows].any():
+            raise VerificationError(
+                f"node {family.geocode}", "has persons, and none of its children may have any"
+            )
+    return _kept(piece, keep)
+
+
+def of_families(piece: Piece, families: Sequence[Family]) -> Piece:
+    """Return the piece with some of its families alone."""
+    keep = np.zeros(len(piece.codes), np.bool_)
+    for family in families:
+        keep[family.rows] = True
+    return _kept(piece, keep)
+
+
+def _kept(piece: Piece, keep: BoolArray) -> Piece:
+    """Return the piece with some geounits alone; a family without any is left out."""
+    constraints, limits = piece.constraints, piece.constraints.limits
     ends = np.concatenate(([0], np.cumsum(keep)))
     families = []
     for family in piece.families:
         rows = slice(int(ends[family.rows.start]), int(ends[family.rows.stop]))
         if rows.start < rows.stop:
             families.append(replace(family, rows=rows))
-        elif family.has_persons:
-            raise VerificationError(
-                f"node {family.geocode}", "has persons, and none of its children may have any"
-            )
     kept = np.flatnonzero(keep)
     targets, measured = piece.targets.take(kept)
     return Piece(
@@ -153,7 +168,9 @@ def without_empty(level: Level, piece: Piece) -> Piece:
             [answers[kept] for answers in constraints.sums],
             None if limits is None else limits.take(kept),
         ),
-        None if piece.cells is None else piece.cells.take(measured),
+        None
+        if piece.estimates is None
+        else {name: one.take(measured) for name, one in piece.estimates.items()},
     )
 
 

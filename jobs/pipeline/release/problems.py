@@ -8,9 +8,9 @@ Most families are least squares of partition queries in one pass, constrained by
 with rounding by nested queries. Compiled loops solve them (`solvers.families`). `questions_of`
 decides by geolevel, `PackedFamilies.solve` by size and weights of a family.
 
-Empirical Bayes: where most counts are zero, the posterior mean of a cell has less squared error
-than its noisy count. Tasks tally noisy counts of cells by expected counts, the driver learns one
-prior per noise variance (`das.tree.prior`), and node problems are fitted to posterior means.
+Empirical Bayes: where most counts are zero, the posterior mean of an answer has less squared error
+than its noisy count. Tasks tally noisy counts by expected counts, the driver learns one prior per
+query and noise variance (`das.tree.prior`), and node problems are fitted to posterior means.
 """
 
 from __future__ import annotations
@@ -504,8 +504,9 @@ def pack_families(
 # --- learned priors -------------------------------------------------------------------------------
 
 
-Priors = Mapping[float, LearnedPrior]  # by variance of the noise
-Tallies = Mapping[float, Tally]  # likewise
+Key = tuple[str, float]  # name of a query, and variance of the noise of its estimates
+Priors = Mapping[Key, LearnedPrior]
+Tallies = Mapping[Key, Tally]
 
 # Moves a variance off the rounding edges of three digits. Quotients of small integers lie on edges,
 # where the last digits of a float, which differ between processors, would choose the prior.
@@ -517,39 +518,41 @@ _LEAST_TOTAL = 0.3
 
 
 @dataclass(frozen=True, eq=False)
-class CellEstimates:
-    """Unbiased estimates of all cells of the M measured geounits of a range.
+class AnswerEstimates:
+    """Unbiased estimates of the m answers to a query in the M measured geounits of a range.
 
     Attributes:
-      values: float64[M, n], from each geounit's subtree.
-      variances: float64[M], mean variance of a cell that is not known.
-      is_known: bool[M, n], cells that invariants and public zeros fix.
+      values: float64[M, m], from each geounit's subtree.
+      variances: float64[M], mean variance of an answer that is not known.
+      is_known: bool[M, m], answers that invariants and public zeros fix.
     """
 
     values: FloatArray
     variances: FloatArray
     is_known: BoolArray
 
-    def take(self, measured: IntArray) -> CellEstimates:
+    def take(self, measured: IntArray) -> AnswerEstimates:
         """Return the estimates of some of the measured geounits."""
-        return CellEstimates(
+        return AnswerEstimates(
             self.values[measured], self.variances[measured], self.is_known[measured]
         )
 
 
 @dataclass(frozen=True, eq=False)
 class ChildCounts:
-    """Estimated and expected counts of one child in the k live cells of its parent.
+    """Estimated and expected answers of one child to a query, those with records in the parent.
 
     Attributes:
-      variance: Mean variance of `noisy` over the cells, rounded to three significant digits.
-      noisy: float64[k], unbiased estimates from the noisy answers of the child's subtree.
-      expected: float64[k], the parent's counts times the child's estimated share of the parent's
-        persons.
-      is_known: bool[k], cells whose noisy count is exact.
+      key: The query, and the mean variance of `noisy`, rounded to three significant digits.
+      child: Position of the child in its family.
+      noisy: float64[m], unbiased estimates from the noisy answers of the child's subtree.
+      expected: float64[m], the parent's counts times the child's estimated share of the parent's
+        persons; of the total, the mean over the children.
+      is_known: bool[m], answers whose noisy count is exact.
     """
 
-    variance: float
+    key: Key
+    child: int
     noisy: FloatArray
     expected: FloatArray
     is_known: BoolArray
@@ -558,77 +561,87 @@ class ChildCounts:
 def child_counts(
     problem: NodeProblem,
     parent: Histograms,
-    cells: CellEstimates,
+    estimates: Mapping[str, AnswerEstimates],
     measured: slice,
     settings: NodeSettings,
 ) -> list[ChildCounts]:
-    """Compute noisy and expected counts of the children of one parent.
+    """Compute noisy and expected counts of the children of one parent, query by query.
 
-    Expected count = (estimated share of the child in the parent's persons) x (parent's count in the
-    cell). Shares come from least-squares estimates of the children's totals.
+    Expected count = (estimated share of the child in the parent's persons) x (parent's count).
+    Shares come from least-squares estimates of the children's totals. An expected total may not
+    depend on the noisy total, so every child is expected to have the mean.
 
     Args:
       problem: The node problem with noisy answers.
       parent: Counts of the parent, one geounit.
-      cells: Estimates of the cells of a range.
+      estimates: Estimates of a range, by name of the query.
       measured: Rows of the children in the range.
       settings: Solver settings.
     """
     totals = estimate_node(problem, settings).values.sum(1) + _LEAST_TOTAL
-    shares = totals / totals.sum()
-    noisy = cells.values[measured][:, parent.cells]
-    is_known = cells.is_known[measured][:, parent.cells]
-    return [
-        ChildCounts(
-            float(f"{variance * _OFF_EDGES:.3g}"),
-            noisy[child],
-            shares[child] * parent.counts,
-            is_known[child],
-        )
-        for child, variance in enumerate(cells.variances[measured])
-    ]
+    shares, means = totals / totals.sum(), np.full(len(totals), 1 / len(totals))
+    found = []
+    for term in _partitions(problem):
+        query = term.query
+        if query is None or query.name not in estimates:
+            continue
+        of_query, present = estimates[query.name], np.unique(query.rows_of(parent.cells))
+        values, is_known = of_query.values[measured], of_query.is_known[measured]
+        whole = np.bincount(term.groups, parent.counts)
+        for child, variance in enumerate(of_query.variances[measured]):
+            share = means[child] if query.size == 1 else shares[child]
+            found.append(
+                ChildCounts(
+                    (query.name, float(f"{variance * _OFF_EDGES:.3g}")),
+                    child,
+                    values[child, present],
+                    share * whole,
+                    is_known[child, present],
+                )
+            )
+    return found
+
+
+def _partitions(problem: NodeProblem) -> list[LeastSquaresTerm]:
+    return [term for term in problem.terms if isinstance(term, LeastSquaresTerm)]
 
 
 def tally_children(children: Iterable[ChildCounts]) -> Tallies:
-    """Tally noisy counts by the variance of their noise."""
-    tallies: dict[float, list[Tally]] = defaultdict(list)
+    """Tally noisy counts by query and variance of the noise."""
+    tallies: dict[Key, list[Tally]] = defaultdict(list)
     for child in children:
         is_open = ~child.is_known
         if is_open.any():
-            of_child = tally(child.noisy[is_open], child.expected[is_open], child.variance)
-            tallies[child.variance].append(of_child)
-    return {variance: merge(group) for variance, group in tallies.items()}
+            of_child = tally(child.noisy[is_open], child.expected[is_open], child.key[1])
+            tallies[child.key].append(of_child)
+    return {key: merge(group) for key, group in tallies.items()}
 
 
 def learn_priors(parts: Sequence[Tallies]) -> Priors:
-    """Learn the prior of counts from the tallies of all tasks, by variance of the noise."""
-    variances = {variance for tallies in parts for variance in tallies}
+    """Learn the prior of counts from the tallies of all tasks, by query and noise variance."""
     return {
-        variance: learn_prior(
-            merge(tallies[variance] for tallies in parts if variance in tallies), variance
-        )
-        for variance in variances
+        key: learn_prior(merge(tallies[key] for tallies in parts if key in tallies), key[1])
+        for key in {key for tallies in parts for key in tallies}
     }
 
 
 def fit_to_posterior(
     problem: NodeProblem, children: Sequence[ChildCounts], priors: Priors
 ) -> NodeProblem:
-    """Replace the noisy answers of a node problem by posterior means of cells that are not known.
+    """Replace the noisy answers of a node problem by posterior means of those that are not known.
 
-    Each cell of a child has weight 1 / variance of its noise, in one least-squares pass.
-    Pseudo-measurements stay.
+    Every query keeps its weights. Queries that are no partitions keep their noisy answers.
     """
-    means = [child.noisy.copy() for child in children]
-    for child, of_child in zip(children, means, strict=True):
-        is_open = ~child.is_known
+    means = {term.query.name: term.answers.copy() for term in _partitions(problem) if term.query}
+    for child in children:
+        row, is_open = means[child.key[0]][child.child], ~child.is_known
         if is_open.any():
-            prior = priors[child.variance]
-            of_child[is_open] = prior.posterior_mean(child.noisy[is_open], child.expected[is_open])
-    weights = [1 / child.variance for child in children]
-    cells = np.arange(problem.n_cells)
-    term = LeastSquaresTerm(cells, np.array(means), np.array(weights))
-    pseudo_measurements = (
-        term for term in problem.terms if isinstance(term, GeneralTerm)
-    )  # of other records
-    return replace(problem, terms=(term, *pseudo_measurements), order=())
+            prior = priors[child.key]
+            row[is_open] = prior.posterior_mean(child.noisy[is_open], child.expected[is_open])
+    terms = (
+        replace(term, answers=means[term.query.name])
+        if isinstance(term, LeastSquaresTerm) and term.query
+        else term
+        for term in problem.terms
+    )
+    return replace(problem, terms=tuple(terms))

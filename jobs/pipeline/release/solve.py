@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError
 from das.histograms import Histograms
 from das.mechanisms.registry import choose_mechanism
@@ -25,7 +26,9 @@ from das.tree.composition import learn_dispersion
 from das.tree.covariate import learn_variance
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.statistics import (
+    EstimatedError,
     ExpectedTotals,
+    LearnedAnswers,
     Move,
     SlowNode,
     SolveStatistics,
@@ -40,12 +43,15 @@ from jobs.pipeline.release.covariate import (
     SureEstimate,
     certify,
     chain_of,
+    estimated_errors,
     expected_totals,
     merge_risks,
     merge_stats,
     tally,
+    ways_of,
     with_expected,
 )
+from jobs.pipeline.release.learned import CORRECTION_STEP, LEARNED, correct, improved
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.moves import Contradicted, carry_up, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
@@ -111,18 +117,23 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     batches = geounit_batches(release, level, tasks.batches, largest, smallest)
 
     learned, summary = learn_covariate(level, plan, release, tasks, batches)
+    corrected, correction = choose_corrected(level, plan, release, tasks, batches)
     priors: Priors | None = None
     if level.name in plan.solving.empirical_bayes and level.index:
 
         def tally_batch(batch: Batch) -> Tallies:
             solving = LevelSolving.of(plan, level.index)
-            pieces = read_pieces(LevelReader(plan, release, level.index), batch, with_cells=True)
+            pieces = read_pieces(
+                LevelReader(plan, release, level.index), batch, with_estimates=True
+            )
             return tally_children(noisy_children(solving, pieces))
 
         priors = learn_priors(tasks.run(f"learn {level.name}", batches, tally_batch))
 
     def run(batch: Batch) -> tuple[PartFile, SolveStatistics]:
-        return solve_batch(LevelReader(plan, release, level.index), batch, priors, learned)
+        return solve_batch(
+            LevelReader(plan, release, level.index), batch, priors, learned, corrected
+        )
 
     solved = tasks.run(f"solve {level.name}", batches, run)
     facts = plan.facts(
@@ -133,6 +144,8 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     )
     if summary is not None:
         facts["expected_totals"] = json_of(summary)
+    if correction is not None:
+        facts["learned"] = json_of(correction)
     # Replaceable: `carry_up` may replace published counts when geolevels below are solved.
     publish(dataset, [part for part, _ in solved], facts, replaceable=True)
     carry_up(level.index, spine=spine, n_cells=n_cells, release=release)
@@ -229,12 +242,55 @@ def learn_covariate(
     learned = Learned(covariate, PLAIN, variance, dispersion)
     share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
 
-    def evaluate_both(batch: Batch) -> SureEstimate:
-        return certify(plan, template, pieces(batch), learned, share, settings)
+    ways = ways_of(plan, template, learned, settings)
 
-    risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_both))
+    def evaluate_ways(batch: Batch) -> SureEstimate:
+        return certify(plan, template, pieces(batch), share, ways)
+
+    risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_ways))
     summary = expected_totals(covariate, seen.totals, variance, risks)
     return (None if summary.way == PLAIN else replace(learned, way=summary.way)), summary
+
+
+def choose_corrected(
+    level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
+) -> tuple[frozenset[str], LearnedAnswers | None]:
+    """Choose the queries whose released answers are corrected by learned regressions.
+
+    All queries of the regressions are tried. Those whose error is not clearly smaller are left out,
+    and the rest is tried again.
+
+    Returns:
+      The names of the queries, and the summary for the manifest; None if the run has no regressions
+      of this geolevel.
+    """
+    learned = plan.solving.learned
+    if learned is None or level.name != learned.geolevel:
+        return frozenset(), None
+    # Half as many as for housing units: each family is solved three times in two ways.
+    share = min(1.0, MOST_CERTIFIED / 2 / Dataset.open(release.geography(level.name)).rows)
+
+    def estimate(corrected: frozenset[str]) -> SureEstimate:
+        def evaluate_both(batch: Batch) -> SureEstimate:
+            solving = replace(LevelSolving.of(plan, level.index), corrected=corrected)
+            ways = {PLAIN: solving.counts, LEARNED: solving.corrected_counts}
+            pieces = read_pieces(LevelReader(plan, release, level.index), batch)
+            return certify(plan, solving.template, pieces, share, ways, CORRECTION_STEP)
+
+        return merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_both))
+
+    corrected, errors = frozenset(learned.forests), tuple[EstimatedError, ...]()
+    while corrected:
+        risks = estimate(corrected)
+        errors = errors or estimated_errors(risks)
+        kept = improved(risks, corrected)
+        if kept == corrected:
+            break
+        corrected = kept
+    names = tuple(sorted(corrected))
+    return corrected, LearnedAnswers(
+        corrected=names, source=learned.source, digest=learned.digest, errors=errors
+    )
 
 
 def batch_sizes(
@@ -275,8 +331,9 @@ class LevelSolving:
       plan: The plan.
       template: Common part of the node problems.
       settings: Solver settings.
-      priors: Priors by variance of the noise; None without empirical Bayes.
+      priors: Priors by query and variance of the noise; None without empirical Bayes.
       questions: Rounding queries of the compiled loops; None if families are solved one by one.
+      corrected: Queries whose released answers are corrected by learned regressions.
     """
 
     plan: Plan
@@ -284,6 +341,7 @@ class LevelSolving:
     settings: NodeSettings
     priors: Priors | None = None
     questions: FamilySettings | None = None
+    corrected: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
@@ -292,28 +350,58 @@ class LevelSolving:
         questions = questions_of(plan, plan.levels[level])
         return cls(plan, template, node_settings(plan), priors, questions)
 
+    def counts(self, piece: Piece) -> list[FloatArray]:
+        """Solve a piece; returns float64[C, k] for each family: its children in the live cells."""
+        counts, template = solved_counts(self, piece).astype(np.float64), self.template
+        return [counts[f.rows][:, template.live_cells(f)] for f in piece.families]
+
+    def corrected_counts(self, piece: Piece) -> list[FloatArray]:
+        """Solve a piece with corrections, as `counts` does without."""
+        return self.counts(with_corrections(self, piece))
+
+
+def solved_counts(solving: LevelSolving, piece: Piece) -> IntArray:
+    """Solve a piece; returns int64[G, n], the counts of its geounits in all cells."""
+    out = np.zeros((len(piece.codes), solving.template.n_cells), np.int64)
+    for rows, counts, _ in solve_piece(solving, piece):
+        out[rows] = counts.dense()
+    return out
+
+
+def with_corrections(solving: LevelSolving, piece: Piece) -> Piece:
+    """Return the piece with corrected released answers in place of noisy answers.
+
+    The piece is solved first; its regressions then predict what is missing in the counts.
+    """
+    learned = solving.plan.solving.learned
+    if learned is None or not solving.corrected:
+        return piece
+    return correct(piece, solved_counts(solving, piece), learned, solving.corrected)
+
 
 def solve_batch(
     reader: LevelReader,
     batch: Batch,
     priors: Priors | None,
     learned: Learned | None = None,
+    corrected: frozenset[str] = frozenset(),
 ) -> tuple[PartFile, SolveStatistics]:
     """Solve all families of a range and write their counts.
 
     Args:
       reader: Reader of the geolevel.
       batch: The range.
-      priors: Priors by variance of the noise; None without empirical Bayes.
+      priors: Priors by query and variance of the noise; None without empirical Bayes.
       learned: The model of expected totals; None without expected totals.
+      corrected: Queries whose released answers are corrected by learned regressions.
     """
     load_kernels()  # otherwise compiling would count as time of the first node
     plan = reader.plan
-    solving = LevelSolving.of(plan, batch.level, priors)
+    solving = replace(LevelSolving.of(plan, batch.level, priors), corrected=corrected)
     solved: list[SolveStatistics] = []
     writer = PartWriter(reader.release.counts(reader.level.name), SPARSE_SCHEMA)
-    for read in read_pieces(reader, batch, with_cells=priors is not None):
-        piece = read
+    for read in read_pieces(reader, batch, with_estimates=priors is not None):
+        piece = with_corrections(solving, read)
         if learned is not None:
             piece = with_expected(plan, solving.template, read, learned, learned.way)
         for rows, counts, of_run in solve_piece(solving, piece):
@@ -430,7 +518,7 @@ def known_counts(template: NodeTemplate, piece: Piece, family: Family) -> Histog
 def _problem(solving: LevelSolving, piece: Piece, family: Family) -> NodeProblem:
     """Assemble the node problem of the children of one parent.
 
-    If the geolevel has priors, posterior means of the cells replace the noisy answers. The family
+    If the geolevel has priors, posterior means replace the noisy answers. The family
     of the root always keeps its noisy answers.
     """
     problem = node_problem(solving.template, family, piece.targets, piece.constraints)
@@ -444,10 +532,10 @@ def _children(
     solving: LevelSolving, piece: Piece, family: Family, problem: NodeProblem
 ) -> list[ChildCounts]:
     """Compute noisy and expected counts of the children of a parent; none at the root."""
-    if piece.cells is None or family.parent is None:
+    if piece.estimates is None or family.parent is None:
         return []
     measured = piece.targets.measured(family.rows)
-    return child_counts(problem, family.parent, piece.cells, measured, solving.settings)
+    return child_counts(problem, family.parent, piece.estimates, measured, solving.settings)
 
 
 def noisy_children(solving: LevelSolving, pieces: Iterable[Piece]) -> Iterator[ChildCounts]:

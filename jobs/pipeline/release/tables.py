@@ -24,6 +24,7 @@ from das.tree.intervals import central_intervals, normal_factor
 from jobs.pipeline.config.product import H1, TablesWanted
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.intervals import MARKS, ClassTable
+from jobs.pipeline.release.public_bounds import PublicBounds
 from jobs.pipeline.storage.columns import flattened, repeated, texts, type_words
 from jobs.pipeline.storage.csv import CsvPartWriter
 from jobs.pipeline.storage.dataset import (
@@ -207,6 +208,10 @@ class GeolevelTable:
     confidence: float | None = None
     is_h1: bool = False
 
+    @cached_property
+    def _bounds(self) -> PublicBounds:
+        return PublicBounds(self.plan, self.release, self.geolevel)
+
     def rows(self) -> Iterator[pa.Table]:
         """Yield tables with a row per geounit and answer; at least one table, with the columns."""
         most = most_geounits(self.release, self.geolevel, self.query.size)
@@ -233,7 +238,8 @@ class GeolevelTable:
             columns[f"{term} (attribute)" if term in known else term] = label
         columns["count"] = pa.array(answers.ravel(), pa.int64())
         if self.intervals is not None:
-            _, lower, upper, mark = self.intervals.at(self.query, some.counts)
+            bounds = self._bounds.of(self.query, some.codes)
+            _, lower, upper, mark = self.intervals.at(self.query, some.counts, bounds)
             marks = pa.array(mark.ravel().astype(np.int32))
             columns["count_lower"] = pa.array(lower.ravel(), pa.int64())
             columns["count_upper"] = pa.array(upper.ravel(), pa.int64())

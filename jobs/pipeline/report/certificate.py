@@ -90,6 +90,10 @@ def write_certificate(manifest: Manifest, verified: Verified, out: Place) -> Non
         "" if protects_none else privacy.neighborhood.in_words,
         "" if privacy.nearest is None else explained(privacy.nearest),
     ]
+    for level in manifest.solve:
+        if level.learned is not None and level.learned.corrected:
+            tables = level.learned.source.partition(":")[0]
+            remarks.append(f"Counts were corrected by regressions on {tables}.")
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     context = {
         "neighborhood": privacy.neighborhood.in_words,

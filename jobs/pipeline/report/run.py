@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from jobs.pipeline.documents.manifest import Manifest, SolvedLevel
-from jobs.pipeline.documents.statistics import ExpectedTotals
+from jobs.pipeline.documents.statistics import ExpectedTotals, LearnedAnswers
 from jobs.pipeline.documents.summary import Summary
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Row, Section
@@ -125,7 +125,23 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
     expected = [(v.geolevel, v.expected_totals) for v in solved if v.expected_totals is not None]
     if expected:
         tables.append(_expected_table(expected))
+    learned = [(v.geolevel, v.learned) for v in solved if v.learned is not None]
+    tables += [_learned_table(geolevel, use) for geolevel, use in learned]
     return Section("solving", "Solving", text.prose("solving.lead"), tables)
+
+
+def _learned_table(geolevel: str, learned: LearnedAnswers) -> Table:
+    plain = {error.query: error.error for error in learned.errors if error.way == "plain"}
+    tried = [error for error in learned.errors if error.way != "plain"]
+    columns = [
+        labels("Answers", (error.query for error in tried)),
+        labels("Corrected", ("yes" if e.query in learned.corrected else "no" for e in tried)),
+        numbers("Plain", (plain[error.query] for error in tried), text.decimal, "squared error"),
+        numbers("Corrections", (e.error for e in tried), text.decimal, "squared error"),
+        numbers("Of the difference", (e.difference_error for e in tried), text.decimal, "s.e."),
+    ]
+    note = text.prose("learned.note", source=learned.source)
+    return Table.of(f"learned-{geolevel}", f"Counts learned from public {geolevel}s", columns, note)
 
 
 def _expected_table(requested: Sequence[tuple[str, ExpectedTotals]]) -> Table:

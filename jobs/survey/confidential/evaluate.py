@@ -42,6 +42,7 @@ from jobs.survey.documents import (
     WorkloadError,
     read_survey_manifest,
 )
+from jobs.survey.marginals import NONNEGATIVE
 from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
 from jobs.survey.results import read_microdata, read_results, written_tables
 
@@ -130,12 +131,15 @@ def marginal_errors(plan: SurveyPlan, records: Records) -> Iterator[MarginalErro
     """Yield the errors of every written marginal, with those that the noise predicts."""
     for query, released, table in written_tables(plan):
         truth = records.answer(query)
-        values, _, lower, upper = (each.to_numpy() for each in table.columns[-4:])
+        numbers = {name: table[name].to_numpy() for name in table.column_names[len(query.kept) :]}
+        values, fitted = numbers["estimate"], numbers.get(NONNEGATIVE)
+        covered = (numbers["lower"] <= truth) & (truth <= numbers["upper"])
         yield MarginalErrors(
             name=query.name,
             root_mean_square_error=math.sqrt(((values - truth) ** 2).mean()),
             expected=released.root_mean_square_error,
-            covered=float(((lower <= truth) & (truth <= upper)).mean()),
+            covered=float(covered.mean()),
+            nonnegative=None if fitted is None else math.sqrt(((fitted - truth) ** 2).mean()),
         )
 
 

@@ -404,8 +404,9 @@ def tables_section(tables: SurveyTables) -> Section:
 def marginals_section(marginals: SurveyMarginals) -> Section:
     """List the written tables with their errors, which depend on no data."""
     lead = (
-        "Unbiased noisy counts, which can be negative. All follow from the same noisy answers, so "
-        "their sums agree. `das estimate` makes every other planned table."
+        "Unbiased noisy counts, which can be negative, and biased counts which are not. All follow "
+        "from the same noisy answers, so sums of either agree. `das estimate` makes every other "
+        "planned table."
     )
     tables = marginals.tables
     columns = [

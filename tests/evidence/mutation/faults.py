@@ -48,6 +48,7 @@ KERNELS = "solvers/least_squares/kernels.py"
 OPTIMALITY = "solvers/least_squares/certificate.py"
 SOLVER = "solvers/least_squares/solve.py"
 TREE_PASS = "das/tree/passes.py"
+FACILITY_RUNS = "tests/pipeline/local/test_facilities.py::"
 TARGETS = "das/tree/targets.py"
 LACKED = (
     "tests/unit/jobs/pipeline/release/test_estimate.py"
@@ -56,6 +57,8 @@ LACKED = (
 AREA = "das/tree/area.py"
 INTERVALS = "das/tree/intervals.py"
 POSTERIOR = "das/tree/prior.py"
+LEARNED = "tests/pipeline/local/test_learned_counts.py::"
+LEARNED_UNIT = "tests/unit/jobs/pipeline/release/test_learned.py::"
 LARGEST = "das/tree/largest.py"
 GROUPS = "jobs/design/planning/groups.py"
 PROPOSALS = "jobs/design/drafting/attributes.py"
@@ -822,11 +825,45 @@ FAULTS = (
         (LACKED + "[limits0-given0-empty0-exact0]", LACKED + "[limits2-given2-empty2-exact0]"),
     ),
     Fault(
+        "tasks forget the covariances of leaves that lack different types",
+        "jobs/pipeline/release/level.py",
+        "0 if self.terms.types is None else matrices",
+        "0",
+        (
+            "tests/unit/jobs/pipeline/release/test_estimate.py::test_a_task_has_room_for_a_"
+            "covariance_of_every_leaf_if_each_may_lack_other_types",
+        ),
+    ),
+    Fault(
         "estimates do not know structural zeros",
         "jobs/pipeline/release/level.py",
         "plan.limits.possible_answers(types)[None]",
         "np.ones((1, types.size), np.bool_)",
         (LACKED + "[limits4-given4-empty4-exact0]",),
+    ),
+    Fault(
+        "intervals assume that a facility may be empty",
+        "jobs/pipeline/release/public_bounds.py",
+        "least, most = bounds_of_answers(limits.leaves, *ends)",
+        "most = bounds_of_answers(limits.leaves, *ends)[1]",
+        (
+            FACILITY_RUNS + "test_positive_intervals_of_estimates_lie_within_public_bounds",
+            FACILITY_RUNS + "test_intervals_of_released_counts_lie_within_public_bounds",
+        ),
+    ),
+    Fault(
+        "bounds of rows are not known to intervals",
+        "invariants/linear.py",
+        "return int(answers[0]) if is_whole else None",
+        "return None",
+        (FACILITY_RUNS + "test_positive_intervals_of_estimates_lie_within_public_bounds",),
+    ),
+    Fault(
+        "an interval is moved to the least count, not searched above it",
+        INTERVALS,
+        "positive_intervals(estimates - least, errors, factor)",
+        "positive_intervals(estimates, errors, factor)",
+        (INTERVALS_UNIT + "test_public_bounds_of_a_truth_leave_its_coverage[3.0]",),
     ),
     Fault(
         "where types are empty, invariants are forgotten",
@@ -841,6 +878,13 @@ FAULTS = (
         "if every or min(",
         "if min(",
         (ESTIMATION + "test_targets_weigh_queries_that_differ_in_empty_cells_alone[known0]",),
+    ),
+    Fault(
+        "rounding in place of information gets a huge weight",
+        TARGETS,
+        "_ROUNDING * scale.max()",
+        "0.0",
+        (ESTIMATION + "test_answers_that_zeros_and_invariants_fix_together_get_no_large_weight",),
     ),
     Fault(
         "an area forgets what its geounit tells",
@@ -1207,6 +1251,16 @@ FAULTS = (
         (
             TABLE_PLAN_UNIT
             + "test_no_two_data_sets_are_told_apart_by_more_than_is_charged[shape2-exact2-1]",
+        ),
+    ),
+    Fault(
+        "the smallest gamma forgets tables whose records leave a cell",
+        CONDITIONING,
+        "(1 - inverse - last)",
+        "(1 - inverse)",
+        (
+            TABLE_PLAN_UNIT
+            + "test_the_smallest_gamma_is_the_worst_of_all_pairs_of_tables[cost0-shape1-exact1]",
         ),
     ),
     Fault(
@@ -1756,7 +1810,51 @@ FAULTS = (
         "pieces += [text[end : change.start].replace(change.old, change.new), change.new]",
         (UPGRADE_UNIT + "test_only_renamed_words_change[census]",),
     ),
+    # --- planned allocations ---
+    Fault(
+        "given shares of a planned cost are not the parts of that cost",
+        "jobs/pipeline/config/workload.py",
+        "noise=strategy.set_costs / parts)",
+        "noise=strategy.set_costs / parts**2)",
+        (
+            "tests/unit/jobs/pipeline/config/test_workload.py"
+            "::test_given_shares_are_parts_of_the_joint_cost_and_digests_without_them_stay"
+            "[unbounded]",
+        ),
+    ),
+    Fault(
+        "a search pays for a change within a geounit as for a move",
+        "jobs/design/planning/residual_sets.py",
+        "<= _WORSE * known",
+        "<= 9.0 * known",
+        (
+            "tests/unit/jobs/design/planning/test_allocation.py"
+            "::test_a_planned_strategy_is_one_that_runs_take_at_the_cost_of_each_geolevel"
+            "[own-total,sex,age,detailed]",
+        ),
+    ),
+    Fault(
+        "the bound of a planned allocation holds for cheaper pairs of neighbors alone",
+        "das/tree/allocation.py",
+        "self.largest_slope(-slopes / np.maximum(prices, _FREE)[firsts])",
+        "self.largest_slope(-slopes / 2.0)",
+        (
+            "tests/unit/jobs/design/planning/test_allocation.py"
+            "::test_a_planned_strategy_is_one_that_runs_take_at_the_cost_of_each_geolevel"
+            "[own-total,sex,age,detailed]",
+        ),
+    ),
     # --- marginals of surveys ---
+    Fault(
+        "tables are changed where they are above zero",
+        "das/workload/residual/nonnegative.py",
+        "np.maximum(price - step * table.of(values), 0.0)",
+        "price - step * table.of(values)",
+        (
+            "tests/unit/das/workload/residual/test_nonnegative.py"
+            "::test_answers_are_the_nearest_with_no_negative_cell[plain-unbounded]",
+        ),
+    ),
     Fault(
         "variances of products ignore the residual answers of a single attribute",
         PRODUCTS,
@@ -1834,5 +1932,46 @@ FAULTS = (
         "free &= targets[:, groups] > 0",
         "free = targets[:, groups] > 0",
         ("tests/pipeline/local/test_demo.py::test_the_files_it_names_are_there",),
+    ),
+    Fault(
+        "regressions of another plan are taken",
+        "jobs/pipeline/config/learned.py",
+        "        if getattr(stated, key) != value:\n",
+        "        if False:\n",
+        (LEARNED + "test_other_plans_are_refused[rho]",),
+    ),
+    Fault(
+        "regressions that were trained on the input in another format are taken",
+        "jobs/pipeline/confidential/training.py",
+        "            if len(_shared(product, learned.sketch, job.tasks)) > _MOST_SHARED:\n",
+        "            if False:\n",
+        (LEARNED + "test_training_on_the_input_is_refused",),
+    ),
+    Fault(
+        "answers are corrected whatever the certificate says",
+        "jobs/pipeline/release/learned.py",
+        "    return frozenset(names[change < -limit].tolist()) & corrected\n",
+        "    return frozenset(corrected)\n",
+        (LEARNED_UNIT + "test_only_clear_gains_are_kept[learned1-tried1-kept1]",),
+    ),
+    Fault(
+        "noise of answers that are known to be empty is counted",
+        "solvers/learned/features.py",
+        "np.where(is_live[self.owner], answers, 0)",
+        "answers",
+        (
+            "tests/unit/solvers/learned/test_features.py"
+            "::test_estimates_weigh_all_finer_queries_and_leave_out_what_is_known",
+        ),
+    ),
+    Fault(
+        "a noisy total decides which totals are expected",
+        "jobs/pipeline/release/problems.py",
+        "share = means[child] if query.size == 1 else shares[child]",
+        "share = shares[child]",
+        (
+            "tests/unit/jobs/pipeline/release/test_prior.py"
+            "::test_a_total_is_expected_to_be_the_mean_whatever_is_noisy",
+        ),
     ),
 )

@@ -140,6 +140,13 @@ def test_shares_and_probabilities_of_deviations(das: Das, release: Path, assigne
               if row["table"] == of}  # fmt: skip
     totals = [row for row in rows if row["table"] == "total"]
     assert len(totals) == len(DISTRICTS)
+    low, high = asked(das, *words[:-2])["deviation_ends"]
+    means = [row["estimate"] for row in totals]
+    widest = NormalDist().inv_cdf((1 + 0.9 ** (1 / 3)) / 2)  # Sidak, three areas
+    halves = [widest * row["standard_error"] for row in totals]
+    most = max(m + h for m, h in zip(means, halves, strict=True))
+    assert high == pytest.approx(most - min(m - h for m, h in zip(means, halves, strict=True)))
+    assert 0 <= low <= max(means) - min(means) <= high
     for row in rows:
         assert row["share"] == pytest.approx(row["count"] / wholes[row["area"]])
         assert 0 <= row["share_lower"] <= row["share_upper"] <= 1

@@ -177,6 +177,17 @@ def test_microdata_of_another_vintage_are_refused(state: Path, das: Das, tmp_pat
     assert all(row["largest"] == 0 for row in rows.values())
 
 
+def test_too_many_rows_are_refused_and_chosen_ones_written(
+    das: Das, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.analysis.compare.compare._MOST_ROWS", 700)
+    words = ("compare", _OFFICIAL, _OFFICIAL, "--output", tmp_path / "rows.parquet")
+    code, printed = das(*words)
+    assert code == 2
+    assert "choose with --table and --geolevel" in printed
+    assert das(*words, "--table", "H001", "--geolevel", "11 digits")[0] == 0
+
+
 def test_unknown_places_tables_and_files_are_refused(state: Path, das: Das, tmp_path: Path) -> None:
     for arguments, message in (
         ((state, _OFFICIAL), "has no geocode that is in both sides; got {'ours': ['01']"),

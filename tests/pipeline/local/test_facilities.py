@@ -10,15 +10,22 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from das.errors import DasError, InfeasibleError, InputError, VerificationError
+from das.queries.query import parse_query
+from jobs.analysis.estimate import estimate_areas
+from jobs.analysis.requests import IntervalSettings
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.release.intervals import ClassTable
+from jobs.pipeline.release.public_bounds import PublicBounds
 from jobs.pipeline.release.verify import _verify_limits, verify_release
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, replace_published, sweep
-from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
+from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, read_counts
 from jobs.pipeline.tasks.batches import Batch
 from tests.builders import toy
 from tests.builders.in_process import execute
@@ -134,6 +141,61 @@ def test_structural_zeros_and_rows_are_kept(finished):
     limit = max(Counter(c[:7] for c, _, age in people if age == "under_18").values())
     for cells in sparse(release_of(out).counts("tract")).values():
         assert sum(n for cell, n in cells.items() if cell % 3 == 0) <= limit
+
+
+def ends_of(table: pa.Table) -> tuple[list[float], list[float]]:
+    return table.column("lower").to_pylist(), table.column("upper").to_pylist()
+
+
+def test_positive_intervals_of_estimates_lie_within_public_bounds(finished):
+    """Facilities bound blocks and their sums; a row bounds the children of a tract."""
+    config, people, _ = finished
+    resolved = load_run(config)
+    plan, release = resolved.plan, resolved.last.release
+    numbers: Counter = Counter()
+    for code, of_block in facilities_of(people).items():
+        for digits in (5, 7, 10):
+            numbers.update({(code[:digits], n): count for n, count in enumerate(of_block)})
+    tightened = Counter()
+    for code in sorted({code for code, _ in numbers}):
+        plain, found = (
+            ends_of(
+                estimate_areas(plan, release, "age", {}, [code], IntervalSettings(0.9, False, p))
+            )
+            for p in (False, True)
+        )
+        for n in range(3):
+            number = numbers[code, n]
+            assert number <= found[0][n] <= found[1][n] <= number * MOST
+            tightened["least"] += plain[0][n] < number == found[0][n]
+            tightened["most"] += plain[1][n] > number * MOST == found[1][n]
+    assert min(tightened["least"], tightened["most"]) > 3
+    limit = max(Counter(c[:7] for c, _, age in people if age == "under_18").values())
+    for tract in sorted({code[:7] for code, _, _ in people}):
+        children = estimate_areas(
+            plan, release, "age", {}, [tract], IntervalSettings(0.9, False, True)
+        )
+        assert children.column("upper")[0].as_py() <= limit
+
+
+def test_intervals_of_released_counts_lie_within_public_bounds(finished):
+    config, people, _ = finished
+    resolved = load_run(config)
+    plan, release = resolved.plan, resolved.last.release
+    query = parse_query(plan.schema, "age")
+    codes = read_public_geocodes(release, "block")
+    counts = read_counts(release, "block", codes, plan.schema.size)
+    wide = ClassTable(np.full((6, 7), -99), np.full((6, 7), 99), np.zeros((6, 7), np.int8))
+    bounds = PublicBounds(plan, release, "block").of(query, codes)
+    _, lower, upper, _ = wide.at(query, counts, bounds)
+    facilities, truth = facilities_of(people), counts_of(people)
+    for row, code in enumerate(codes):
+        number = np.array(facilities.get(code, [0, 0, 0]))
+        total, least = sum(truth[code].values()), number
+        most = np.minimum(number * MOST, total - (least.sum() - least))
+        least = np.maximum(least, total - (number.sum() - number) * MOST)
+        assert lower[row].tolist() == least.tolist()
+        assert upper[row].tolist() == most.tolist()
 
 
 def test_noise_was_added(finished):

@@ -174,7 +174,7 @@ def test_without_the_failsafe_the_run_stops(tmp_path, monkeypatch, capsys):
 
 
 def test_families_beside_a_moved_one_are_solved_once(tmp_path, monkeypatch):
-    """All are fitted to posterior means, one term each."""
+    """All are fitted to posterior means of three queries."""
     hide_what_leaves_imply(monkeypatch)
     attempts: dict[str, list[int]] = defaultdict(list)
 
@@ -190,7 +190,7 @@ def test_families_beside_a_moved_one_are_solved_once(tmp_path, monkeypatch):
     families = {code: terms for code, terms in attempts.items() if len(code) == len("9900301")}
     assert moved < set(families)
     for code, terms in families.items():
-        assert terms == ([1, 1] if code in moved else [1])
+        assert terms == ([3, 3] if code in moved else [3])
     assert tree_is_consistent(out, toy.LEVELS)
 
 

@@ -1021,6 +1021,7 @@ _INIT = "tests/pipeline/local/test_init.py"
 _BETWEEN = "tests/pipeline/local/test_between.py"
 _REHEARSAL = "tests/pipeline/local/test_rehearsal.py"
 _REFUSED = "test_what_cannot_be_proposed_is_refused_and_leaves_nothing"
+_COMPARE = "tests/pipeline/local/test_compare.py"
 _EXPLORE = "tests/pipeline/local/test_explore.py"
 _DEMO = "tests/pipeline/local/test_demo.py"
 _NMF = "tests/pipeline/local/test_nmf.py"
@@ -1059,6 +1060,11 @@ ENTRIES: dict[Key, Entry] = {
         f"{_UPGRADE}::test_a_text_that_two_places_share_is_written_out"),
     ("jobs/pipeline/config/rewrite.py", "rename its keys by hand, and report this defect"):
         NotTried("only a defect of the program leads to it"),
+    ("jobs/analysis/compare/compare.py", "choose with --table and --geolevel"): TriedIn(
+        f"{_COMPARE}::test_too_many_rows_are_refused_and_chosen_ones_written"),
+    ("jobs/analysis/compare/published.py",
+     "name the layout of the files with --as, or rename columns"): TriedIn(
+        f"{_COMPARE}::test_differences_are_measured_and_named"),
     ("jobs/pipeline/config/runnable.py", 'pip install "topdown-das[{}]"'): INSTALLS,
     ("jobs/pipeline/config/runnable.py", "add an invariant `living_quarters` that names kinds which are "
      "housing units"): housing_units_are_given,
@@ -1069,6 +1075,15 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/config/runnable.py", "name such a query, if one is measured, or set round_l2_passes: false"):
         rounded_passes_get_finer,
     ("jobs/pipeline/config/runnable.py", "round {} in the place of {}"): rounded_passes_nest_with_rounding,
+    ("jobs/pipeline/config/learned.py",
+     "train again with `das plan RUN --learn FILE`, or remove `solve.learned`"): TriedIn(
+        "tests/pipeline/local/test_learned_counts.py::test_training_on_the_input_is_refused"),
+    ("jobs/pipeline/config/learned.py", "name another file or remove it"): TriedIn(
+        "tests/pipeline/local/test_learned_counts.py::test_training_on_the_input_is_refused"),
+    ("jobs/pipeline/confidential/training.py",
+     "train on public counts of other places with `das plan --learn`, or remove `solve.learned`"):
+        TriedIn("tests/pipeline/local/test_learned_counts.py"
+                "::test_training_on_the_input_is_refused"),
     ("jobs/pipeline/config/runnable.py", "choose failsafe exact"): TriedIn(
         "tests/unit/jobs/pipeline/config/test_config.py::"
         "test_a_penalty_beside_rows_is_refused_where_matrices_are_too_large"),

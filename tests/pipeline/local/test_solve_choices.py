@@ -14,6 +14,7 @@ import pytest
 
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
+from das.queries.query import parse_query
 from das.tree.prior import learn_prior, merge, tally
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.plan import Plan
@@ -319,30 +320,37 @@ def test_another_solver_gives_the_same_counts(released):
 # --- learned prior -------------------------------------------------------------------------------
 
 
-def test_a_learned_prior_draws_cells_to_posterior_means(released):
+def test_learned_priors_draw_answers_to_posterior_means(released):
     """The parents are those of the plain run, so its estimates say how many are expected."""
     plain, one = released["full"], released["prior"]
     for level in ("state", "county", "tract"):
         assert one.counts(level) == plain.counts(level)
     reader = LevelReader(one.plan, one.release, 3)
-    estimated = reader.cells(reader.rows(all_geounits(3)))
-    noisy, variances = estimated.values, estimated.variances
+    estimates = reader.partitions(reader.rows(all_geounits(3)))
+    assert [*estimates] == ["total", "sex", "detailed"]
     parents = np.array(measured_children(one, "block")[1])
-    seen = {}
-    for parent, (problem, solution) in plain.nodes["block"].items():
-        totals = solution.estimate.values.sum(1) + 0.3
-        expected = np.outer(totals / totals.sum(), problem.parent)
-        own = noisy[parents == parent][:, live_cells(plain, "block", parent)]
-        seen[parent] = own, expected
-    assert len(set(variances.round(6))) == 1
-    variance = float(f"{variances[0]:.3g}")
-    prior = learn_prior(merge(tally(*pair, variance) for pair in seen.values()), variance)
-    assert set(one.nodes["block"]) == set(seen)
-    for parent, (problem, _) in one.nodes["block"].items():
-        (term,) = problem.terms
-        np.testing.assert_allclose(term.answers, prior.posterior_mean(*seen[parent]), atol=1e-6)
-        np.testing.assert_allclose(term.weights, 1 / variance)
-        assert term.answers.min() >= 0
+    for number, (name, estimated) in enumerate(estimates.items()):
+        query = parse_query(one.plan.schema, name)
+        noisy, variances = estimated.values, estimated.variances
+        seen = {}
+        for parent, (problem, solution) in plain.nodes["block"].items():
+            totals = solution.estimate.values.sum(1) + 0.3
+            shares = np.ones(len(totals)) if name == "total" else totals
+            live = live_cells(plain, "block", parent)
+            answers = np.unique(query.rows_of(live))
+            whole = np.bincount(query.rows_of(live), problem.parent, query.size)[answers]
+            expected = np.outer(shares / shares.sum(), whole)
+            own = noisy[parents == parent][:, answers]
+            seen[parent] = own, expected
+        assert len(set(variances.round(6))) == 1
+        variance = float(f"{variances[0]:.3g}")
+        prior = learn_prior(merge(tally(*pair, variance) for pair in seen.values()), variance)
+        assert set(one.nodes["block"]) == set(seen)
+        for parent, (problem, _) in one.nodes["block"].items():
+            term, plain_term = problem.terms[number], plain.nodes["block"][parent][0].terms[number]
+            np.testing.assert_allclose(term.answers, prior.posterior_mean(*seen[parent]), atol=1e-6)
+            np.testing.assert_array_equal(term.weights, plain_term.weights)
+            assert term.answers.min() >= 0
     assert min(own.min() for own, _ in seen.values()) < 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -92,6 +93,28 @@ def test_a_run_writes_tables_whose_errors_hold_and_verify(das, tmp_path):
     assert found["expected"] ** 2 == pytest.approx(sum(stated) / 6, rel=1e-5)
     ledger = read_journal(tmp_path / "out/release/ledger.jsonl")
     assert [line["cost"] for line in ledger if line["event"] == "measured"] == ["4"]
+
+
+def test_nonnegative_tables_agree_and_are_nearer_to_small_counts(das, tmp_path):
+    marginals = {"ways": 3, "bases": {"age": ["prefix"]}, "share": "1"}
+    done(das, "run", survey(tmp_path, marginals, privacy__rho="1/100"))
+    tables = files(tmp_path)
+    fitted = {name: [float(row["nonnegative"]) for row in rows] for name, rows in tables.items()}
+    estimates = [float(row["estimate"]) for rows in tables.values() for row in rows]
+    assert min(estimates) < -1  # there is something to mend
+    assert min(map(min, fitted.values())) >= 0
+    assert fitted["total"] == [RECORDS]  # public, with bounded neighbors
+    # Sums over age are the last of its prefixes, and equal the table without it.
+    five = len(EDGES)
+    for name in ("sex", "group", "sex * group"):
+        wide = fitted[f"{name} * age"]
+        assert wide[five - 1 :: five] == pytest.approx(fitted[name], abs=1e-4)
+        steps = zip(wide, wide[1:], strict=False)
+        assert all(b >= a - 2e-6 for i, (a, b) in enumerate(steps) if (i + 1) % five)
+    assert sum(fitted["sex"]) == pytest.approx(RECORDS, abs=1e-4)
+    written = json.loads((tmp_path / "out/confidential/evaluation.json").read_text())["written"]
+    by_name = {one["name"]: one for one in written}["sex * group * age"]
+    assert by_name["nonnegative"] < 0.9 * by_name["root_mean_square_error"]
 
 
 def test_estimates_come_from_the_release_alone_and_agree_with_its_files(das, tmp_path):
@@ -276,6 +299,10 @@ def test_an_attribute_may_not_have_the_name_of_a_column_of_estimates(das, tmp_pa
 def test_pure_budgets_and_too_much_are_refused_with_the_number(das, tmp_path):
     config = survey(tmp_path, privacy={"definition": "pure", "epsilon": "1"})
     assert "has no pure epsilon" in refused(das, "validate", config)
+    config = survey(tmp_path, privacy={"rho": "0"})
+    assert "privacy.rho: Input should be greater than 0; got '0'" in refused(
+        das, "validate", config
+    )
     columns = {
         f"c{i}": {"column": f"C{i}", "codes": {str(k): f"l{k}" for k in range(40)}}
         for i in range(23)
@@ -284,6 +311,10 @@ def test_pure_budgets_and_too_much_are_refused_with_the_number(das, tmp_path):
     config = survey(tmp_path, many, data__columns=columns)
     text = " ".join(refused(das, "validate", config).split())
     assert "ways: asks for too many tables; got 2048; expected at most 2000" in text
+    config = survey(tmp_path, {"ways": 9, "share": "1"}, data__columns=columns)
+    number = sum(math.comb(23, order) for order in range(10))
+    assert number > 10**6
+    assert f"too many tables; got {number}; " in " ".join(refused(das, "validate", config).split())
     config = survey(
         tmp_path, {"tables": ["c1 * c2 * c3 * c4 * c5"], "share": "1"}, data__columns=columns
     )

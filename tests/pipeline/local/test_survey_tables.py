@@ -99,7 +99,11 @@ def test_what_is_proved_is_charged_and_stated(das, tmp_path):
     config = survey(tmp_path)
     text = done(das, "validate", config)
     assert "without protection: sex;" in text
-    assert "(1 + 1) x 2 x 1/2 = 2" in text
+    assert "(1 + 1) x 2 x 1/2 = 2; the smallest gamma that holds is 0." in text
+    parts = json.loads(done(das, "validate", config, "--json"))["parts"]
+    gammas = {part["part"]: part["effective_gamma"] for part in parts}
+    assert gammas["age"] is gammas["both"] is None  # a mean, and a table of two exact marginals
+    assert 0 < gammas["sex_group"] < gammas["ages"] < 1  # the ages are more cells
     done(das, "run", config)
     manifest = json.loads((tmp_path / "out/release/manifest.json").read_text())
     parts = {part["name"]: part for part in manifest["parts"]}

@@ -44,6 +44,8 @@ class ConvexLossConfig(Model):
 class WorkloadConfig(Model):
     """Tables that should be accurate at a geolevel; the planner chooses the measured queries."""
 
+    later = ("shares",)
+
     method: Method = Method.AUTO
     """residual_planner: plain counts. residual_planner_plus, orp: any base. hdmm: Kronecker
     products. auto: the best feasible method. Under pure, only hdmm is possible, and auto means
@@ -61,6 +63,17 @@ class WorkloadConfig(Model):
     """For each attribute, the queries on its levels that its tables request, stacked: identity,
     prefix, ranges, recodes of it, or rows of integers with one entry per level, each at most 1024
     in size. Together they must determine the total. Default: identity."""
+
+    shares: dict[Text, Exact] | None = None
+    """Part of the cost of each set of attributes that a residual planner measures ("total", or
+    names joined by "*"), in place of the parts that it would choose. `das plan --optimize
+    --planned` writes them."""
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> WorkloadConfig:
+        if self.shares is not None and self.method in {Method.HDMM, Method.AUTO}:
+            raise ValueError("`shares` need `method: residual_planner`, or orp for other bases")
+        return self
 
 
 class LevelAllocation(Model):

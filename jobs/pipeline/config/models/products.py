@@ -125,6 +125,17 @@ class HousingUnitsConfig(Model):
     from noisy answers alone."""
 
 
+class LearnedConfig(Model):
+    """Regressions, trained on public counts of other places, that correct released answers."""
+
+    geolevels: list[Text] = Field(min_length=1, max_length=1)
+    """The geolevel whose counts are corrected, the last one: `[block]`."""
+
+    file: LocalPath
+    """File of the regressions, made by `das plan --learn` for the same schema, allocation and
+    budget."""
+
+
 _FAILSAFES = {"exact": True, "none": False}  # as files that could only say whether there is one
 
 
@@ -135,7 +146,7 @@ def _failsafe(value: object) -> object:
 class SolveConfig(Model):
     """How noisy answers become consistent integers."""
 
-    later = ("housing_units",)
+    later = ("housing_units", "learned")
 
     rounding_passes: list[list[Text]] = Field(default=[["total"], ["detailed"]])
     """Rounding passes, each a list of queries whose sums stay closest to the real-valued solution;
@@ -152,15 +163,20 @@ class SolveConfig(Model):
     geolevel."""
 
     empirical_bayes: list[Text] = Field(default=[])
-    """Geolevels at which cells are fitted to their posterior means under a prior learned from the
+    """Geolevels at which answers are fitted to their posterior means under priors learned from the
     noisy counts of the geolevel: less squared error where most counts are zero, and no longer the
-    least-squares answer. Groups are understated where they are concentrated, by about a fifth
+    least-squares answer. Groups are understated where they are concentrated
     (docs/covariates.md)."""
 
     housing_units: HousingUnitsConfig | None = None
     """Predicts totals from housing units, which an invariant `living_quarters` counts. The squared
     error is smaller, and totals are shrunk toward the mean household of their parent. Unbiased
     estimates do not change."""
+
+    learned: LearnedConfig | None = None
+    """Corrects released counts by what was learned from public counts of other places. Each kind of
+    answer is corrected only where this lowers the error that is estimated from noisy answers alone.
+    Unbiased estimates do not change."""
 
     l2_passes: dict[Text, list[list[Text]]] = Field(default={})
     """Least-squares passes by geolevel, each a list of measured queries whose answers are fixed for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy import stats
 
 from das.errors import InfeasibleError, SchemaError
 from das.inference.conditional import LinearInvariants, draw_conditional, solve_for_rest
-from das.mechanisms.gaussian import DiscreteGaussian
+from das.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from das.mechanisms.laplace import DiscreteLaplace, Laplace
 
 # The confidential sex-by-age table of Gong's example: 23 ages, the first four are minors.
@@ -104,6 +105,26 @@ def test_small_tables_have_the_exact_law(law, other, center):
     assert p_value(thinned, tables, exact_law(center, other, invariants, 8)[1]) < 1e-3
 
 
+@pytest.mark.parametrize("law", [Laplace(2.0), Gaussian(4.0)], ids=str)
+@pytest.mark.parametrize("bounded", [True, False])
+def test_two_real_counts_of_a_fixed_sum_have_the_exact_law(law, bounded):
+    """Every 20th state of s and 7 - s, against the integrated density; and the test has power."""
+    center, equal = np.array([2.3, 4.1]), np.array([[1, 1]])
+    least = np.eye(2, dtype=int) if bounded else np.zeros((0, 2), int)
+    invariants = LinearInvariants(equal, [7], least, np.zeros(len(least), int))
+    drawn = draw_conditional(
+        center, law, invariants, [3.5, 3.5], 60_000, np.random.default_rng(5)
+    ).tables
+    assert np.abs(drawn.sum(axis=1) - 7).max() < 1e-12
+    grid = np.linspace(0, 7, 20_001) if bounded else np.linspace(-60, 60, 200_001)
+    noise = np.stack((grid, 7 - grid), axis=1) - center
+    for power, is_law in ((1, True), (1.7, False)):
+        density = np.exp(power * law.log_ratio(noise).sum(axis=1))
+        below = np.cumsum(density) / density.sum()
+        p = stats.kstest(drawn[19::20, 0], partial(np.interp, xp=grid, fp=below)).pvalue
+        assert p > 1e-6 if is_law else p < 1e-3
+
+
 def test_inequalities_bind():
     """At most 2 in the first cell, at least 3 in the first two."""
     invariants = LinearInvariants(
@@ -173,8 +194,18 @@ def test_refusals():
         ([2, 1], [[2, 1]], (DOUBLE_GEOMETRIC, None), "the start has another shape"),
         ([2.4, 1.0], [2, 1], (DOUBLE_GEOMETRIC, None), "the center is not of whole numbers"),
         ([2, 1], [2.5, 0.5], (DOUBLE_GEOMETRIC, None), "the start is not of whole numbers"),
-        ([2, 1], [2, 1], (Laplace(2.0), None), "a distribution is not discrete"),
-        ([2, 1], [2, 1], (DOUBLE_GEOMETRIC, Laplace(2.0)), "a distribution is not discrete"),
+        (
+            [2, 1],
+            [2, 1],
+            (Laplace(2.0), DOUBLE_GEOMETRIC),
+            "needs two discrete distributions or two",
+        ),
+        (
+            [2, 1],
+            [2, 1],
+            (DOUBLE_GEOMETRIC, Laplace(2.0)),
+            "needs two discrete distributions or two",
+        ),
     ],
 )
 def test_tables_and_noise_that_are_not_whole_are_refused(center, start, laws, what):

@@ -361,6 +361,21 @@ def test_targets_weigh_queries_that_differ_in_empty_cells_alone(known):
         assert targets.misfit[is_measured].max() < 0.3
 
 
+def test_answers_that_zeros_and_invariants_fix_together_get_no_large_weight():
+    """Without ages 1 to 4 anywhere, `age` has the exact total as its first answer, else zeros."""
+    asked = [parse_query(SCHEMA, text) for text in ("sex", "age", "detailed")]
+    types = parse_query(SCHEMA, "sex * age")
+    has_type = np.tile(np.arange(types.size) < 3, (11, 1))
+    make = partial(spine_terms, types=types)
+    exact = [(parse_query(SCHEMA, "total"),)] * 4
+    case = TreeCase.random(LATTICE, SCHEMA, [asked] * 4, exact, 7, make=make, has_type=has_type)
+    for level, subtree in enumerate(estimate_tree(case.terms, case.answers).messages):
+        targets = subtree_targets(case.terms[level], asked, subtree)
+        is_measured = ~case.lattice.is_only_child[level]
+        weights = targets.weights[is_measured]
+        assert weights.max() < 100 * weights[:, [0, 2]].max()
+
+
 def subtree_covariance(
     coordinates: Coordinates, detailed: Query, subtree: Moments, g: int
 ) -> np.ndarray:

@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 from das.errors import ConfigError
 from das.tree.intervals import (
+    IntervalKind,
     central_intervals,
     estimated_ratios,
     normal_factor,
@@ -63,6 +64,18 @@ def test_positive_intervals_cover_every_truth_with_the_probability_they_say(trut
     holds = ((found.lower <= truth) & (found.upper >= truth))[0]
     mass = np.diff(ndtr(x - truth))
     assert (mass * (holds[1:] & holds[:-1])).sum() == pytest.approx(0.9, abs=2e-4)
+
+
+@pytest.mark.parametrize("truth", [3.0, 3.5, 5.0, 7.5])
+def test_public_bounds_of_a_truth_leave_its_coverage(truth):
+    """Bounds 3 and 8, by integration over all estimates."""
+    x = np.linspace(truth - 9, truth + 9, 200_001)
+    found = IntervalKind(0.9, positive=True).around(x[None], np.ones((1, len(x))), 1, 3, 8)
+    holds = ((found.lower <= truth) & (found.upper >= truth))[0]
+    mass = np.diff(ndtr(x - truth))
+    assert (mass * (holds[1:] & holds[:-1])).sum() == pytest.approx(0.9, abs=2e-4)
+    assert (found.lower >= 3).all()
+    assert (found.upper <= 8).all()
 
 
 def test_positive_intervals_scale_and_keep_what_is_exact():

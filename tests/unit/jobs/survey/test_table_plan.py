@@ -17,6 +17,19 @@ def plan_of(shape, exact, cost):
     return TablePlan(config, shape, exact, cost)
 
 
+def compared(plan, records):
+    """(L1 distances, log ratios of the exact laws) of all pairs of tables with the same sums."""
+    n = int(np.prod(plan.shape))
+    tables = [t for t in itertools.product(range(records + 1), repeat=n) if sum(t) == records]
+    kept = {t: tuple((plan.rows @ np.array(t)).tolist()) for t in tables}
+    for sums in set(kept.values()):
+        same = np.array([t for t in tables if kept[t] == sums])
+        apart = np.abs(same[:, None] - same[None]).sum(axis=2)
+        weights = np.exp(-apart / float(plan.conditioning.scale))
+        laws = np.log(weights / weights.sum(axis=1, keepdims=True))
+        yield apart, np.abs(laws[:, None] - laws[None]).max(axis=2)
+
+
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_the_cost_that_is_proved_is_the_share(k):
     found = Conditioning.of(Fraction(3, 7), k)
@@ -41,19 +54,35 @@ def test_the_cost_that_is_proved_is_the_share(k):
 def test_no_two_data_sets_are_told_apart_by_more_than_is_charged(shape, exact, least):
     """All tables of four records: ratios of the exact laws, in proportion to how far apart."""
     plan = plan_of(shape, exact, Fraction(2))
-    n = int(np.prod(shape))
-    tables = [t for t in itertools.product(range(5), repeat=n) if sum(t) == 4]
-    kept = {t: tuple((plan.rows @ np.array(t)).tolist()) for t in tables}
     k, largest = plan.conditioning.records, 0.0
-    for sums in set(kept.values()):
-        same = np.array([t for t in tables if kept[t] == sums])
-        apart = np.abs(same[:, None] - same[None]).sum(axis=2)
-        weights = np.exp(-apart / float(plan.conditioning.scale))
-        laws = np.log(weights / weights.sum(axis=1, keepdims=True))
-        ratios = np.abs(laws[:, None] - laws[None]).max(axis=2)
+    for apart, ratios in compared(plan, 4):
         assert (ratios <= apart / k + 1e-9).all()  # floats of some tens of terms
         largest = max(largest, ratios[apart <= 2 * k].max())
     assert largest > least  # without the factor of two it would be 1 at most
+
+
+@pytest.mark.parametrize(
+    ("shape", "exact"),
+    [((2,), ((),)), ((3,), ((),)), ((2, 2), ((0,),)), ((3, 2), ((1,),)), ((2, 2, 2), ((0, 1),))],
+)
+@pytest.mark.parametrize("cost", [Fraction(1, 3), Fraction(6)])
+def test_the_smallest_gamma_is_the_worst_of_all_pairs_of_tables(shape, exact, cost):
+    plan, worst = plan_of(shape, exact, cost), 0.0
+    for apart, ratios in compared(plan, 5):
+        loss = apart / 2 * float(plan.conditioning.noise.epsilon)
+        worst = max(worst, (ratios / np.where(apart, loss, np.inf)).max() - 1)
+    # Logarithms of sums of some tens of terms.
+    assert plan.effective_gamma(5) == pytest.approx(worst, abs=1e-11)
+
+
+def test_the_smallest_gamma_grows_to_its_limit_and_is_unknown_for_marginals_that_overlap():
+    plan = plan_of((16, 16), ((),), Fraction(1))
+    found = [plan.effective_gamma(records) for records in (1, 2, 500, 5_000_000)]
+    limit = np.log(2 - np.exp(-0.5)) / 0.5
+    assert found == sorted(found)
+    assert found[0] == 0
+    assert found[-1] == pytest.approx(limit, abs=1e-12)
+    assert plan_of((2, 2), ((0,), (1,)), Fraction(1)).effective_gamma(9) is None
 
 
 @pytest.mark.parametrize(

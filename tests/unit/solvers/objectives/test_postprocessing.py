@@ -11,6 +11,7 @@ from scipy import stats
 from bench.studies.postprocessing_methods import TableMethod, fit_largest, post_process
 from bench.studies.postprocessing_posterior import classify
 from bench.studies.postprocessing_table import NoisyQuery, NoisyTable
+from bench.studies.uncertainty import remark_two
 from das.errors import SolverError
 from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.laplace import Laplace
@@ -124,6 +125,21 @@ def test_max_fit_may_leave_room():
     assert (worst(loose) <= worst(tight) + 0.5 * 128**0.5 + 1e-4).all()
     assert (squares(loose) <= squares(tight) + 1e-6).all()
     assert (squares(loose) < squares(tight) - 1e-3).any()
+
+
+def test_counts_lose_what_the_theorem_says_on_hard_histograms_and_nothing_on_easy_ones():
+    """Remark 2 of Abowd and others: errors relative to the noisy answers, of sum and first cell."""
+    errors = {}
+    for name, histogram in remark_two(100, epsilon=0.25).items():
+        table = table_of(histogram, 100, seed=3)
+        for method in TableMethod:
+            x = post_process(table, method) - histogram
+            errors[name, method] = np.array([(x.sum(1) ** 2).mean(), (x[:, 0] ** 2).mean()]) / 128
+    unbiased = errors["hard", TableMethod.OLS]
+    assert (unbiased < 1.3).all()
+    for method in set(TableMethod) - {TableMethod.OLS}:
+        assert errors["hard", method][1] > 1.8 * unbiased[1]
+        assert errors["easy", method] == pytest.approx(errors["easy", TableMethod.OLS], rel=0.05)
 
 
 def test_posterior_beats_least_squares_where_most_cells_are_empty():

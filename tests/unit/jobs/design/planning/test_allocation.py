@@ -144,6 +144,61 @@ def test_the_allocation_is_one_that_runs_take_and_is_better(run_file, tmp_path, 
     assert [row["own"] for row in again] == [row["own"] for row in found["predicted"]]
 
 
+OF_TWELVE = """
+name: s
+attributes:
+  - {name: sex, levels: [f, m]}
+  - {name: age, levels: 0..11}
+recodes:
+  - {name: adult, attribute: age, groups: {"no": 0..4, "yes": 5..11}}
+"""
+
+
+@pytest.mark.parametrize("tables", ["total,sex,age,detailed", "total,sex * prefix(age),detailed"])
+@pytest.mark.parametrize("information", ["own", "full"])
+def test_a_planned_strategy_is_one_that_runs_take_at_the_cost_of_each_geolevel(
+    tmp_path, information, tables
+):
+    run_file, out = write_run(tmp_path, OF_TWELVE, "adult", ["total"]), tmp_path / "planned.yaml"
+    words = ("--json", "--tables", tables, "--information", information)
+    listed, planned = (
+        json.loads(invoke(run_file, *words, "--optimize", *of).stdout)["optimized"]
+        for of in ((tmp_path / "listed.yaml",), (out, "--planned"))
+    )
+    ratios = [
+        (row[information]["rmse"] / row["before"][information]["rmse"]) ** 2
+        for row in planned["predicted"]
+        if row["before"][information]["rmse"]
+    ]
+    assert sum(ratios) / len(ratios) == pytest.approx(planned["value"], rel=2e-3)
+    assert planned["bound"] <= planned["value"] <= 1.2 * planned["bound"]
+    if "prefix" in tables:
+        assert planned["value"] < 0.95 * listed["value"]  # sums that no listed query counts
+    else:  # every listed allocation of attributes is one of residual sets too
+        assert planned["bound"] <= planned["value"] <= listed["value"] * 1.003
+    plan = load_run(run_file).plan
+    strategy = load_allocation(out, plan.schema, plan.spine)
+    for level in strategy.levels:
+        level.check_joint_cost(plan.budget.neighbors)
+        assert float(level.joint.of(plan.budget.neighbors)) > 1 - 1e-6
+    run_file.write_text(run_file.read_text().replace("old.yaml", str(out)))
+    again = json.loads(invoke(run_file, "--json", "--tables", tables).stdout)["predicted"]
+    for one, other in zip(again, planned["predicted"], strict=True):
+        assert one[information]["rmse"] == pytest.approx(other[information]["rmse"], rel=1e-9)
+
+
+def test_what_cannot_be_planned_is_refused(run_file, tmp_path):
+    out = tmp_path / "planned.yaml"
+    for tables, match in (
+        ("total where sex=f", "may name only attributes; got .*total where sex=f"),
+        ("prefix(adult)", "base of adult|unknown attribute; got .*adult"),
+    ):
+        result = invoke(run_file, "--optimize", out, "--planned", "--tables", tables)
+        with pytest.raises(DasError, match=match):
+            raise result.exception
+    assert not out.exists()
+
+
 def test_weight_moves_accuracy_to_what_has_it(plan, tree, tmp_path):
     heavy = numbers(plan, tmp_path, {"total": {"county": 100}, "sex * adult": 1})
     even = numbers(plan, tmp_path, {"total": {"county": 1}, "sex * adult": 1})

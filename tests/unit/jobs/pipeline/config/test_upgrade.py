@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ def test_digests_of_a_run_stay(folder: Path, name: str) -> None:
 def test_digests_of_every_shipped_run_stay(tmp_path: Path, name: str) -> None:
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     path = tmp_path / "conf/run" / name
+    text = re.sub(r"\n *learned: .*", "", path.read_text())  # a key of later versions
+    path.write_text(text)
     if kind_of(path) is Kind.SURVEY:
         survey = read_model(path, SurveyConfig)
         for one in survey.statistics:

@@ -216,9 +216,32 @@ def test_weights_move_the_budget():
     assert share_of_total("100") > share_of_total("1")
 
 
+@pytest.mark.parametrize("neighbors", Neighbors)
+def test_given_shares_are_parts_of_the_joint_cost_and_digests_without_them_stay(neighbors):
+    given = {"total": "1/10", "sex": "1/5", "age": "1/5", "sex * age": "1/2"}
+    kind = BudgetKind(Definition.ZCDP, neighbors)
+    shares = plan_shares(SCHEMA, wanted(method="residual_planner", shares=given), kind)
+    assert [float(one.share) for one in shares] == pytest.approx([0.1, 0.2, 0.2, 0.5], abs=1e-6)
+    laws = [one.sensitivity_sq / (2 * one.share) for one in shares]
+    cost = pair_costs([one.query for one in shares], laws).of(neighbors)
+    assert 1 - Fraction(1, 2**12) <= cost <= 1
+    assert "shares" not in wanted().model_dump(mode="json")
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
+        (
+            {"method": "orp", "shares": {"total": "1"}},
+            r"shares: must be positive, one for each .*; got \['total'\]; expected .*'sex \* age'",
+        ),
+        (
+            {
+                "method": "residual_planner",
+                "shares": {"total": 0, "sex": 1, "age": 1, "sex * age": 1},
+            },
+            "shares: must be positive",
+        ),
         ({"bases": {"income": ["prefix"]}}, "bases: names an unknown attribute; got .*income"),
         ({"bases": {"age": ["decade"]}}, "base of age: is unknown; got decade; .*'adult'"),
         ({"bases": {"sex": ["adult"]}}, "base of sex: is unknown; got adult"),
@@ -277,6 +300,11 @@ def test_workloads_that_cannot_be_planned(changes, match):
 def test_a_loss_is_named_once_and_exactly(loss):
     with pytest.raises(ValidationError):
         wanted(loss=loss)
+
+
+def test_shares_need_a_residual_planner():
+    with pytest.raises(ValidationError, match="`shares` need `method: residual_planner`"):
+        wanted(shares={"total": 1})
 
 
 @pytest.mark.parametrize("row", [[1, 0.5, 0, 0, 0], [1, True, 0, 0, 0], [[1], 0, 0, 0, 0]])

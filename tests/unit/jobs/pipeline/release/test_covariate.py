@@ -24,6 +24,7 @@ from jobs.pipeline.release.covariate import (
     noisy_totals,
     signs,
     tally,
+    ways_of,
     with_expected,
 )
 from jobs.pipeline.release.implied import publish_implied
@@ -98,10 +99,11 @@ def test_blocks_without_quarters_are_no_children(tmp_path):
 def test_the_certificate_looks_at_what_is_measured(tmp_path):
     plan, template, pieces = prepared(tmp_path)
     assert [query.name for query in marginals(plan, plan.leaf)] == ["total", "detailed"]
-    found = certify(plan, template, pieces, LEARNED, 1.0, node_settings(plan))
+    ways = ways_of(plan, template, LEARNED, node_settings(plan))
+    found = certify(plan, template, pieces, 1.0, ways)
     assert found.answers.tolist() == [4, 4 + 4 + 3 + 3]
     assert found.names == ("total", "detailed")
-    alone = certify(plan, template, pieces, LEARNED, 0.0, node_settings(plan))
+    alone = certify(plan, template, pieces, 0.0, ways)
     assert not alone.answers.any()
     assert np.array_equal(merge_risks([alone, found]).sums[TOTALS], found.sums[TOTALS])
 

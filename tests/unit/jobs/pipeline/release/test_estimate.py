@@ -14,7 +14,7 @@ from invariants.facilities import Facilities
 from invariants.quarters import LivingQuarters
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator, leaf_groups, sum_answers
 from jobs.pipeline.release.implied import publish_implied
-from jobs.pipeline.release.level import LevelRange
+from jobs.pipeline.release.level import LevelRange, LevelReader
 from jobs.pipeline.storage.answers import ANSWERS, answer_table
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.estimates import read_tables
@@ -173,6 +173,18 @@ def test_types_that_a_geounit_lacks_are_known_to_be_empty(tmp_path, limits, give
         errors = np.sqrt(np.maximum(variances, 0))
         assert row["estimate"] == pytest.approx(matrix @ values, abs=SINGLE * LARGEST)
         assert row["standard_error"] == pytest.approx(errors, rel=SINGLE, abs=1e-6)
+
+
+def test_a_task_has_room_for_a_covariance_of_every_leaf_if_each_may_lack_other_types(tmp_path):
+    numbers = []
+    for limits in ((), (facilities("block"),)):
+        reader = LevelReader(two.plan(limits=Constraints(limits)), two.release(tmp_path), 2)
+        answers = sum(query.size for query in reader.terms.measured)
+        numbers.append(
+            (reader.numbers - answers, sum(n**2 for n in reader.terms.coordinates.sizes))
+        )
+    (shared, _), (own, matrices) = numbers
+    assert (shared, own) == (0, matrices)
 
 
 def test_a_large_geolevel_leaves_its_children_in_double_precision(tmp_path):

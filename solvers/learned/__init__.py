@@ -1,0 +1,1 @@
+"""Corrections of released counts by regressions that were trained on public counts."""

@@ -1,0 +1,1 @@
+"""Learned corrections of released answers."""
