@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 # Files of tests run side by side, since Spark sessions mostly wait. Empty: one after another.
 PARALLEL ?= -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Say what a silent command does, with a dot every five seconds until it ends.
+dotted = @echo "$(1)"; while sleep 5; do printf .; done & trap "kill $$!" EXIT; $(2) && echo
 
 .PHONY: demo test test-fast test-long test-processors lint hooks format lock zip pack learned docs docs-links clean
 
@@ -106,25 +109,25 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(VENV)/bin/python requirements/run.txt pyproject.toml setup.py
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	$(BIN)/das prepare
+	$(call dotted,Fetching libraries: some 500 MB,$(PIP) --require-hashes -r requirements/run.txt)
+	$(call dotted,Installing the project,$(PIP) --no-deps --editable .)
+	$(call dotted,Compiling: a minute of a core,$(BIN)/das prepare)
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/bin/python requirements/lint.txt pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lint.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(PIP) --require-hashes -r requirements/lint.txt
+	$(PIP) --no-deps --editable .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run requirements/test.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
-	$(BIN)/das prepare
+	$(call dotted,Fetching libraries of tests,$(PIP) --require-hashes -r requirements/test.txt)
+	$(call dotted,Preparing,$(BIN)/das prepare)
 	@touch $@
 
 # Without Spark and solvers: what reads releases is enough.
 $(VENV)/.docs: $(VENV)/bin/python requirements/docs.txt pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(PIP) --require-hashes -r requirements/docs.txt
+	$(PIP) --no-deps --editable .
 	@touch $@
 
 clean:

@@ -24,7 +24,7 @@ theorem of Gong & Meng (`das.privacy.conditioning`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -148,6 +148,18 @@ class Invariance:
         limits = [*limits, *self._zeros(), *(self._listed if self._leaf else [])]
         stays = self.spine[self._bound(0)] if self._bound(0) else ""
         return self._neighborhood(Change.RECORD, "", swaps or moves, limits, stays)
+
+    def household(self, persons: int) -> Neighborhood:
+        """Return the neighborhood of a household whose records all change in any way.
+
+        Args:
+          persons: Number of records of the household, at most.
+        """
+        one, nearest = self.record(), self.distance(Neighbors.BOUNDED).records
+        comparable = one.comparable
+        if comparable is Comparable.NONE and nearest is not None and nearest <= persons:
+            comparable = Comparable.SOME
+        return replace(one, change=Change.HOUSEHOLD, name=str(persons), comparable=comparable)
 
     def distance(self, neighbors: Neighbors) -> Distance:
         """Return the distance of the nearest two data sets that agree on all exact sums.

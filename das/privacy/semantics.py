@@ -48,6 +48,7 @@ class Change(StrEnum):
     """Difference of the two data sets that a privacy statement compares."""
 
     RECORD = "record"  # one record, in any way
+    HOUSEHOLD = "household"  # all records of one household, in any way
     ATTRIBUTE = "attribute"  # one attribute of one record
     WITHIN = "within"  # the location of one record within its geounit of a geolevel
 

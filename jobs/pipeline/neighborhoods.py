@@ -9,8 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from das.privacy.budget import Budget
-from das.privacy.cost import Pure, ZeroConcentrated, of_group
+from das.privacy.budget import Budget, group_total
 from das.privacy.neighborhoods import Comparable, Distance, Invariance, Neighborhood
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
@@ -76,10 +75,7 @@ def nearest(plan: Plan, geounits_source: str) -> Nearest | None:
     distance = kept.distance(budget.neighbors)
     cost = None
     if distance.is_least and distance.records is not None:
-        if budget.definition.is_pure:
-            total = of_group(Pure(budget.total), distance.records).epsilon
-        else:
-            total = of_group(ZeroConcentrated(budget.total), distance.records).rho
+        total = group_total(budget.definition, budget.total, distance.records)
         cost = replace(budget, total=total)
     return Nearest(
         records=distance.records,
@@ -145,7 +141,11 @@ def limited_statements(
       plan: The plan.
       geounits_source: Source of the list of geounits, "data" or "public list".
     """
-    limits = {(n.change, n.name): n for n in invariance(plan, geounits_source).all()}
+    kept = invariance(plan, geounits_source)
+    limits = {(n.change, n.name): n for n in kept.all()}
+    if plan.household_size is not None:
+        household = kept.household(plan.household_size)
+        limits[household.change, household.name] = household
     statements = []
     for statement in stated:
         neighborhood = limits[statement.change, statement.name]

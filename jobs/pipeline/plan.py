@@ -192,6 +192,8 @@ class Plan:
       is_elsewhere: Whether the noisy answers are imported, so that this run spends no budget.
       census: Geolevels of the geocodes of data, microdata and tables; None if equal to the spine.
       hints: Pseudo-measurements from later products.
+      household_size: Largest number of records of a household whose privacy loss is stated; None
+        to state none.
     """
 
     schema: Schema
@@ -210,6 +212,7 @@ class Plan:
     is_elsewhere: bool = False
     census: Spine | None = None
     hints: tuple[Hint, ...] = ()
+    household_size: int | None = None
 
     @property
     def census_spine(self) -> Spine:

@@ -45,7 +45,7 @@ from jobs.pipeline.report.run import stages_table
 from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.executor import Tasks, open_tasks, require_run_packages
-from jobs.pipeline.tasks.progress import Recorder, Reporter
+from jobs.pipeline.tasks.progress import WIDE, Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
 
@@ -169,7 +169,9 @@ def open_job(
         summary = read_summary(costs)
         reporter.event("run_finished", **json_of(summary.total))
         if not reporter.console.quiet:
-            result_console().print(terminal_table(stages_table(summary)))
+            console = result_console()
+            table = stages_table(summary, is_narrow=console.width < WIDE)
+            console.print(terminal_table(table))
 
 
 def do_stages(job: Job, names: Sequence[str]) -> None:

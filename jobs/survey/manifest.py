@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -12,8 +13,9 @@ from das.privacy import attack
 from jobs.pipeline.config.files import absolute_path
 from jobs.pipeline.config.released import RUN_FILE, public_document, yaml_text
 from jobs.pipeline.documents.account import Account, guarantee_of
-from jobs.pipeline.documents.document import read_document
+from jobs.pipeline.documents.document import read_document, write_document
 from jobs.pipeline.documents.manifest import Attribute, PublishedGuarantee, attacks_of
+from jobs.pipeline.documents.shipped import SURVEY, released_schemas
 from jobs.pipeline.release.finalizing import (
     SEEDED,
     released_files,
@@ -24,9 +26,10 @@ from jobs.pipeline.release.finalizing import (
     verify_manifest,
     write_manifest,
 )
+from jobs.pipeline.report.datasets import codebook_page
 from jobs.pipeline.storage.csv import csv_text, without_formula
 from jobs.pipeline.storage.dataset import dataset_digest, is_published, verify_files
-from jobs.pipeline.storage.files import understanding
+from jobs.pipeline.storage.files import READABLE, replace_file, understanding
 from jobs.pipeline.storage.journal import write_whole
 from jobs.pipeline.storage.layout import received_release
 from jobs.pipeline.storage.ledger import read_ledger_of_parts
@@ -36,6 +39,7 @@ from jobs.survey.documents import MeansTable, MeasuredPart, SurveyManifest, read
 from jobs.survey.marginals import MarginalsPlan
 from jobs.survey.measurements import part_cost, read_part
 from jobs.survey.plan import SurveyPlan, TablePlan, load_survey, public_strata
+from jobs.survey.report.readme import survey_codebook, survey_readme
 from jobs.survey.results import (
     MARGINALS_JSON,
     MEANS,
@@ -55,7 +59,7 @@ _BACKUP = "restore it from a backup"
 
 
 def finalize_survey(plan: SurveyPlan) -> SurveyManifest:
-    """Write the public configuration and the manifest of a release or of a further solution.
+    """Write configuration, schemas, README, codebook and manifest of a release or a solution.
 
     Raises:
       OutputError: A dataset is incomplete, or the folder holds a file that no run writes.
@@ -65,10 +69,18 @@ def finalize_survey(plan: SurveyPlan) -> SurveyManifest:
     if plan.solution is None:
         public = released_configuration(plan)
         texts = {made.configuration / name: text for name, text in public.items()}
+        texts |= {made.schemas / name: text for name, text in released_schemas(SURVEY).items()}
         written += [made.ledger, made.account]
         write_whole(made.ledger)
-    tidy_release([made], texts, written)
-    return write_manifest(made, manifest_of(plan), SurveyManifest)
+    tidy_release([made], texts, [*written, made.readme, made.codebook, made.codebook_page])
+    manifest = manifest_of(plan)
+    codebook = survey_codebook(
+        manifest, {name: plan.levels(name) for name in plan.config.data.columns}
+    )
+    write_document(made.codebook, codebook, mode=READABLE)
+    replace_file(made.codebook_page, codebook_page(codebook), mode=READABLE)
+    replace_file(made.readme, survey_readme(manifest), mode=READABLE)
+    return write_manifest(made, replace(manifest, files=released_files(made)), SurveyManifest)
 
 
 def manifest_of(plan: SurveyPlan) -> SurveyManifest:

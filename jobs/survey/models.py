@@ -56,7 +56,7 @@ class SurveyColumn(Model):
     bins: list[Value] | None = Field(
         default=None,
         description="Public lower edges of the bins of a column of whole numbers, rising. The "
-        "first bin takes smaller values too, the last all that are larger.",
+        "last bin takes all larger numbers; a number below the first edge is an error.",
     )
     missing: dict[Text, Text] = Field(
         default={},

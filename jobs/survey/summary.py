@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import typer
+from rich.box import SIMPLE
 from rich.table import Table
 
 from jobs.pipeline.documents.account import guarantee_of
@@ -51,7 +52,7 @@ def print_summary(plan: SurveyPlan, *, as_json: bool) -> None:
         typer.echo(json.dumps(summary, indent=1))
         return
     typer.echo(printable(f"{plan.config.name}: {text.guarantee(guarantee_of(plan.budget))}"))
-    table = Table("part", "share", "cost", "strata", "smallest", "pooled")
+    table = Table("part", "share", "cost", "strata", "smallest", "pooled", box=SIMPLE)
     for row in parts:
         cells = [row["part"], row["share"], row["cost"], row["strata"] or "", row["smallest"] or ""]
         table.add_row(*map(str, cells), str(len(row["pooled"]) or ""))

@@ -259,7 +259,9 @@ def _iterate(
     (C, k), m = linear.shape, targets.shape[1]
     n = int(m > 0)  # equalities
     code = kernels()
-    free = targets[:, groups] > 0 if m else np.ones((C, k), np.bool_)
+    free = np.ones((C, k), np.bool_)
+    if m:
+        free &= targets[:, groups] > 0  # keeps C order, the only order compiled
     _, support = code.project_by_cell(alone, 1 / (scale[:, None] * diagonal), free, parent)
     no_rows = np.zeros((C, 0))
     point = arrays.Point(np.zeros((C, k)), np.zeros(k), np.zeros((n, C, m)), no_rows)

@@ -16,7 +16,10 @@ from jobs.pipeline.config.upgrade import FORMAT
 
 _SECTIONS = ("schema", "data", "invariants", "solve", "evaluate")
 _PARTS = {  # of a product; the rest of these sections is about the whole run
-    "privacy": ("rho", "epsilon", "epsilon_from", "allocation", "on_demand_queries", "product"),
+    "privacy": (
+        *("rho", "epsilon", "epsilon_from", "protects", "household_size"),
+        *("allocation", "on_demand_queries", "product"),
+    ),
     "output": ("microdata", "tables", "table_formats", "h1"),
 }
 

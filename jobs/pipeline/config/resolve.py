@@ -12,7 +12,7 @@ from itertools import combinations_with_replacement
 from pydantic_core import to_json
 
 from das.errors import BudgetError, ConfigError
-from das.privacy.budget import Budget, total_from_epsilon
+from das.privacy.budget import Budget, group_total, total_from_epsilon
 from das.privacy.loss_distribution import unit_shift
 from das.privacy.target import rho_from_noise
 from das.queries.query import Query, parse_query
@@ -147,6 +147,9 @@ def _resolve(
     _check_files(file, name, schema, spine, census, mistakes)
     with mistakes.at():
         budget = budget_of(privacy, own.privacy, f"{keys}privacy")
+        if own.privacy.protects == "household" and own.privacy.household_size is not None:
+            unit = group_total(budget.definition, Fraction(1), own.privacy.household_size)
+            budget = replace(budget, total=budget.total / unit)
     with mistakes.at():
         strategy = _strategy(file, name, schema, spine)
         if own.privacy.epsilon_from == "noise" and own.privacy.epsilon is not None:
@@ -204,6 +207,7 @@ def _resolve(
         solve_digest=solve_digest(own.solve),
         is_elsewhere=isinstance(own.data, NmfData),
         census=None if spine is census else census,
+        household_size=own.privacy.household_size,
     )
     # Streams are named by geocode and query: another key for each product, or names would repeat.
     seed = privacy.randomness.seed

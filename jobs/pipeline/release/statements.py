@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from das.privacy import attack
-from das.privacy.budget import Budget
+from das.privacy.budget import Budget, group_total
 from das.privacy.ledger import Ledger
 from das.privacy.neighborhoods import Comparable
-from das.privacy.semantics import ChangeCosts, statements
+from das.privacy.semantics import Change, ChangeCosts, statements
+from das.privacy.semantics import Statement as Cost
 from das.queries.sensitivity import Neighbors
 from jobs.pipeline.documents.account import guarantee_of
 from jobs.pipeline.documents.document import adapter
@@ -116,7 +117,12 @@ def _stated(
     budget = plan.budget
     names = [attribute.name for attribute in plan.schema.attributes]
     stated = []
-    for row in statements(ledger.spine, names, changed):
+    rows = list(statements(ledger.spine, names, changed))
+    if plan.household_size is not None:
+        size = plan.household_size
+        together = group_total(budget.definition, rows[0].cost, size)
+        rows.insert(1, Cost(Change.HOUSEHOLD, str(size), together))
+    for row in rows:
         cost = None
         if row.cost:
             cost = Budget(row.cost, budget.delta, Neighbors.BOUNDED, budget.definition)

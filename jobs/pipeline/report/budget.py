@@ -11,7 +11,7 @@ from das.definition import Definition
 from das.mechanisms.mechanism import Mechanism
 from das.mechanisms.registry import mechanism_of
 from das.privacy.attack import attacks_of_total
-from das.privacy.cost import Pure, ZeroConcentrated, of_group
+from das.privacy.budget import group_total
 from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
@@ -249,6 +249,7 @@ _BASES = {"rho": text.RHO, "epsilon": text.EPSILON, "noise": "the noise"}
 
 CHANGES = {
     Change.RECORD: "anything in the record",
+    Change.HOUSEHOLD: "anything in a household of at most {} persons",
     Change.ATTRIBUTE: "only {}",
     Change.WITHIN: "only the place, within one {}",
 }
@@ -453,10 +454,7 @@ def person_remark(manifest: Manifest) -> str:
     if changed.comparable is Comparable.NONE or changed.total is None:
         return f"{remark} To a person who moves from one to another nothing is promised."
     total, definition = Fraction(changed.total), manifest.privacy.definition
-    if definition.is_pure:
-        two = of_group(Pure(total), 2).epsilon
-    else:
-        two = of_group(ZeroConcentrated(total), 2).rho
+    two = group_total(definition, total, 2)
     return (
         f"{remark} A person who moves from one to another changes two: {text.unit(definition)} = "
         f"{two} of this product. For larger changes nothing is promised beyond that of a group."

@@ -87,7 +87,7 @@ def other_files(manifest: ReleaseManifest, meaning: Callable[[str], str]) -> lis
 
 def census_files(manifest: Manifest) -> list[tuple[str, str]]:
     """List (path, meaning) of the files of a census release that are not datasets."""
-    return other_files(manifest, _meaning)
+    return other_files(manifest, meaning_of_file)
 
 
 def with_shared(
@@ -107,7 +107,8 @@ def with_shared(
     return replace(manifest, outputs=(*manifest.outputs, *above), files=(*manifest.files, *files))
 
 
-def _meaning(path: str) -> str:
+def meaning_of_file(path: str) -> str:
+    """Return the purpose of a file that is not a dataset; empty if unknown."""
     name = path.removeprefix(_ABOVE)
     by_ending = (text for ending, text in _TEXTS["endings"].items() if name.endswith(ending))
     return FILES.get(name) or next(by_ending, "")
@@ -328,6 +329,7 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "folder": "../.." if any(one.path.startswith(_ABOVE) for one in manifest.outputs) else ".",
         "product": manifest.records if manifest.together else None,
         "guarantee": stated_loss(whole),
+        "unit": text.unit(manifest.privacy.definition),
         "own": None if whole is manifest.privacy else stated_loss(manifest.privacy),
         "datasets": [(dataset, _use_of(dataset)) for dataset in described(manifest)],
         "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(census_files(manifest))},

@@ -113,6 +113,7 @@ def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
         if statement.change is Change.RECORD or statement.comparable not in comparable:
             continue
         what = {
+            Change.HOUSEHOLD: "A household of at most {} persons, as a whole",
             Change.ATTRIBUTE: "What a record says of {}",
             Change.WITHIN: "The place of a record within one {}",
         }[statement.change].format(words(statement.name))

@@ -63,8 +63,13 @@ def environment_table(
     return Table.of("environment", caption, columns)
 
 
-def stages_table(summary: Summary) -> Table:
-    """Tabulate the costs of each stage and in total; geounits only by stage."""
+def stages_table(summary: Summary, *, is_narrow: bool = False) -> Table:
+    """Tabulate the costs of each stage and in total; geounits only by stage.
+
+    Args:
+      summary: The costs.
+      is_narrow: Whether to leave out shares, core hours and memory: 80 characters are enough.
+    """
     stages, total = summary.stages.values(), summary.total.seconds
     costs = [*stages, summary.total]
     peaks = (one.peak_memory_bytes for one in costs)
@@ -81,7 +86,8 @@ def stages_table(summary: Summary) -> Table:
         _unless_zero("Geounits", geounits, text.integer, "of all steps"),
         _unless_zero("Geounits", rates, text.decimal, "per second"),
     ]
-    return Table.of("stages", "Cost of each stage", columns)
+    shown = [*columns[:2], columns[3], *columns[7:]] if is_narrow else columns
+    return Table.of("stages", "Cost of each stage", shown)
 
 
 def _unless_zero(title: str, values: Iterable[float | None], show: Show, hint: str) -> Column:

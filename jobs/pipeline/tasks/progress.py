@@ -27,6 +27,7 @@ from jobs.pipeline.tasks.event_log import EventLog
 from jobs.pipeline.tasks.resources import Meter, PeakMemory
 from jobs.pipeline.tasks.step import Step, watching
 
+WIDE = 110  # characters of a terminal that live lines and all columns of costs need
 _SOLVED = ("nodes", "copied", "trivial", "newton_steps", "seconds", "max_residual", "worst_nodes")
 
 
@@ -97,6 +98,7 @@ class Reporter:
 
     Args:
       quiet: Whether standard error gets no lines.
+      verbose: Whether it also gets lines about solving.
       log: File of events, readable by its owner only if the file system has permissions.
       every_seconds: Seconds between reports of a line that is not live.
 
@@ -105,8 +107,14 @@ class Reporter:
     """
 
     def __init__(
-        self, *, quiet: bool = False, log: Path | None = None, every_seconds: float = 10.0
+        self,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        log: Path | None = None,
+        every_seconds: float = 10.0,
     ) -> None:
+        self.verbose = verbose
         self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
         self.log = log
         self.every_seconds = every_seconds
@@ -146,7 +154,7 @@ class Reporter:
         """Report how the nodes of a geolevel were solved, from its published statistics."""
         document = json_of(statistics)
         self.event("solved", **place, **{key: document[key] for key in _SOLVED})
-        if statistics.nodes:
+        if statistics.nodes and self.verbose:
             slowest = statistics.worst_nodes[0]
             self.say(
                 f"{'':<20}{counted(statistics.nodes, 'nodes')} in {statistics.seconds:.1f} core s, "
@@ -224,9 +232,13 @@ class Recorder:
 @contextmanager
 def _live(console: Console, stage: str, what: str) -> Iterator[Callable[[int, int, str], None]]:
     """Draw a live line of a part of a stage on a terminal."""
+    # Without the bar and some blanks, a line of small numbers fits 80 characters.
+    is_wide = console.width >= WIDE
     columns = (
-        TextColumn("{task.fields[stage]:<20}{task.description:<34}", markup=False),
-        BarColumn(bar_width=24),
+        TextColumn(
+            f"{{task.fields[stage]:<20}}{{task.description:<{34 if is_wide else 26}}}", markup=False
+        ),
+        *([BarColumn(bar_width=24)] if is_wide else []),
         TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),
     )

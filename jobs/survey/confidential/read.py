@@ -109,6 +109,18 @@ def _read(plan: SurveyPlan, name: str, batch: Batch) -> tuple[IntArray, ...]:
     remedy = f"list values that are no numbers under {key}.missing"
     numbers, missing = values.numbers(batch, column.column, absent, remedy)
     edges = np.array(column.bins, np.int64)
+
+    def below(part: Batch) -> list[values.Fault]:
+        found, which = values.numbers(part, column.column, absent, remedy)
+        return [("number is below the first bin", (which < 0) & (found < edges[0]))]
+
+    values.refuse(
+        batch,
+        f"column {column.column}",
+        below,
+        want=f"{edges[0]} or more",
+        remedy="put a lower edge first in its `bins`, so that these numbers get a label",
+    )
     binned = np.maximum(np.searchsorted(edges, numbers, side="right") - 1, 0)
     return np.where(missing >= 0, missing, binned), numbers, missing
 

@@ -10,7 +10,7 @@ from jobs.pipeline.documents.codebook import CodedColumn, CodedDataset
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import guarantee_section
 from jobs.pipeline.report.certificate import Verified, changes_table, loss_of, write_page
-from jobs.pipeline.report.datasets import FILES, files_section, other_files, reading
+from jobs.pipeline.report.datasets import files_section, meaning_of_file, other_files, reading
 from jobs.pipeline.report.page import Block, Page, Prose, Section, Tile, write_report
 from jobs.pipeline.report.plots import Figure, Span, span_rows
 from jobs.pipeline.report.run import environment_table
@@ -301,9 +301,9 @@ _FILES = {
 def survey_files_section(manifest: SurveyManifest) -> Section:
     """List every file with its digest, and explain how to read the datasets."""
     values = {
-        "datasets": _described(manifest),
-        "files": other_files(manifest, _meaning),
-        "example": _example(manifest),
+        "datasets": described(manifest),
+        "files": other_files(manifest, file_meaning),
+        "example": reading_example(manifest),
         "remark": "Labels are text, also where they look like numbers.",
     }
     columns = [
@@ -315,14 +315,15 @@ def survey_files_section(manifest: SurveyManifest) -> Section:
     return files_section(manifest.outputs, values, single)
 
 
-def _meaning(path: str) -> str:
+def file_meaning(path: str) -> str:
+    """Return the purpose of a file that is not a dataset."""
     if path.startswith("configuration/weights-"):
         return "Public strata with their weights, and with sizes if any were given."
     if path.startswith(f"{MARGINALS}/"):
         return "Unbiased estimates of a table with standard errors and intervals, a row per answer."
     if path.startswith(_TABLES):
         return "The counts of a table, a row per combination of levels."
-    return _FILES.get(path) or FILES[path]
+    return _FILES.get(path) or meaning_of_file(path)
 
 
 def _kinds(manifest: SurveyManifest) -> dict[str, str]:
@@ -336,7 +337,7 @@ def _kinds(manifest: SurveyManifest) -> dict[str, str]:
     return {output.path: measured.get(output.path, "microdata") for output in manifest.outputs}
 
 
-def _described(manifest: SurveyManifest) -> list[CodedDataset]:
+def described(manifest: SurveyManifest) -> list[CodedDataset]:
     """Describe rows and columns of each dataset."""
     kinds = _kinds(manifest)
     attributes = {attribute.name for attribute in manifest.attributes}
@@ -360,7 +361,7 @@ def _described(manifest: SurveyManifest) -> list[CodedDataset]:
     ]
 
 
-def _example(manifest: SurveyManifest) -> str:
+def reading_example(manifest: SurveyManifest) -> str:
     """Return Python code that reads the datasets of this release, to be run in its folder."""
     kinds, files = _kinds(manifest), [file.path for file in manifest.files]
     lines = [reading("str", "Labels are text."), ""]

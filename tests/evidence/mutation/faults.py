@@ -1921,6 +1921,33 @@ FAULTS = (
         (SURVEY_MARGINALS + "test_a_changed_number_does_not_follow_from_the_noisy_answers",),
     ),
     Fault(
+        "a household costs as many times as it has persons",
+        "das/privacy/budget.py",
+        "return of_group(ZeroConcentrated(total), records).rho",
+        "return total * records",
+        (
+            "tests/unit/jobs/pipeline/release/test_statements_oracle.py"
+            "::test_a_household_costs_what_is_said",
+        ),
+    ),
+    Fault(
+        "the budget of a household is given to each of its persons",
+        "jobs/pipeline/config/resolve.py",
+        "budget = replace(budget, total=budget.total / unit)",
+        "budget = replace(budget, total=budget.total)",
+        (
+            "tests/pipeline/local/test_accounting.py"
+            "::test_the_loss_of_a_household_is_stated_everywhere[household-1/100-1]",
+        ),
+    ),
+    Fault(
+        "an array in another order than compiled for compiles again",
+        "solvers/families/solve.py",
+        "free &= targets[:, groups] > 0",
+        "free = targets[:, groups] > 0",
+        ("tests/pipeline/local/test_demo.py::test_the_files_it_names_are_there",),
+    ),
+    Fault(
         "regressions of another plan are taken",
         "jobs/pipeline/config/learned.py",
         "        if getattr(stated, key) != value:\n",

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from numba.core import event
 
 from jobs.cli.main import main
+from solvers.least_squares.machine_code import load_kernels
 from tests.builders import in_process
 from tests.builders.command_line import COMMANDS, command_of
+
+
+class _NoCompiler(event.Listener):
+    """Fails where numba wants machine code for types that `das prepare` does not compile.
+
+    The lock is taken before the user's cache is searched, where earlier runs may have left it.
+    """
+
+    def on_start(self, event: event.Event) -> None:
+        pytest.fail("das prepare leaves something to compile")
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+@pytest.fixture(scope="package", autouse=True)
+def nothing_compiles() -> Iterator[None]:
+    """Every run finds all machine code in the modules of kernels, as loaded."""
+    load_kernels()
+    with event.install_listener("numba:compiler_lock", _NoCompiler()):
+        yield
 
 
 @pytest.fixture

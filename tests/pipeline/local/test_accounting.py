@@ -17,6 +17,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import account_of
 from jobs.pipeline.folder.progress import repair
 from jobs.pipeline.release.verify import verify_release
+from jobs.pipeline.report.text import RHO
 from jobs.pipeline.storage.account import read_account
 from tests.builders import toy
 from tests.builders.in_process import execute
@@ -238,6 +239,32 @@ def test_pure_differential_privacy_end_to_end(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("protects", "record", "household"), [("record", "1", "100"), ("household", "1/100", "1")]
+)
+def test_the_loss_of_a_household_is_stated_everywhere(
+    das, here, tmp_path, protects, record, household
+):
+    toy.write_records(tmp_path)
+    keys = {"privacy__household_size": 10, "privacy__protects": protects}
+    # Without the exact total of the state, so that households may also leave it.
+    config = real(tmp_path, "out", **keys, invariants=[])
+    words = "anything in a household of at most 10 persons"
+    code, said = das("validate", config)
+    assert (code, words in " ".join(said.split())) == (0, True), said
+    out = execute(config)
+    manifest = manifest_of(out)
+    rows = {row["change"]: row for row in manifest["statements"]}
+    assert (manifest["privacy"]["total"], rows["record"]["total"]) == (record, record)
+    assert (rows["household"]["name"], rows["household"]["total"]) == ("10", household)
+    readme = (release_of(out).root / "README.md").read_text()
+    assert f"household of at most 10 persons together have {RHO} = {household}, " in readme
+    assert words in release_of(out).report.read_text()
+    page = tmp_path / "page.html"
+    code, said = das("verify", out / "release", "--certificate", page)
+    assert (code, words in page.read_text()) == (0, True), said
+
+
+@pytest.mark.parametrize(
     ("changes", "match"),
     [
         ({"privacy__rho": 0.5}, "floating-point number, which is not exact"),
@@ -247,6 +274,17 @@ def test_pure_differential_privacy_end_to_end(tmp_path):
         ({"privacy__definition": "pure"}, "counts `epsilon`, not `rho`"),
         ({"privacy__definition": "renyi"}, "privacy.definition: .*'zcdp' or 'pure'"),
         ({"privacy__randomness": {"source": "seeded_not_for_release"}}, "`seed` goes with"),
+        ({"privacy__protects": "household"}, "needs `household_size`, such as 10"),
+        (
+            {
+                "privacy__protects": "household",
+                "privacy__household_size": 5,
+                "privacy__rho": None,
+                "privacy__epsilon": "3",
+                "privacy__epsilon_from": "noise",
+            },
+            "goes with `epsilon_from: rho` only",
+        ),
     ],
 )
 def test_bad_privacy_settings_touch_nothing(tmp_path, changes, match):

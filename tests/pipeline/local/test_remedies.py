@@ -1448,6 +1448,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/design/planning/planners.py", "choose a smaller --order"): fewer_attributes_a_table,
     ("das/workload/variances.py", "ask for fewer or smaller tables"): LARGE,
     ("jobs/pipeline/documents/covariance.py", "ask for recodes of fewer groups"): fewer_pairs_of_answers,
+    ("jobs/survey/confidential/read.py", "put a lower edge first in its `bins`, so that these numbers get a label"): TriedIn("tests/pipeline/local/test_surveys.py::test_a_number_below_the_first_bin_is_refused_until_it_has_a_label"),
     ("jobs/survey/confidential/read.py", "with bounded neighbors the number is public: correct it; or use unbounded neighbors"): TriedIn("tests/pipeline/local/test_surveys.py::test_another_number_of_records_is_refused_with_bounded_neighbors_alone"),
     ("jobs/survey/documents.py", "run `das run` first; if the release was finalized, restore it from a copy"): TriedIn("tests/pipeline/local/test_surveys.py::test_what_a_folder_holds_is_said"),
     ("jobs/survey/run.py", "use `das run RUN --only measure`"): TriedIn("tests/pipeline/local/test_surveys.py::test_measuring_and_solving_are_two_commands_under_one_grant"),

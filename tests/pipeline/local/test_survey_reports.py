@@ -76,7 +76,8 @@ def test_every_file_and_column_is_described_and_the_example_reads_them(
     datasets = [path.parent for path in release.rglob("_manifest.json")]
     said = described(text)
     files = {path.name for path in release.iterdir() if path.is_file()}
-    files |= {f"configuration/{path.name}" for path in (release / "configuration").iterdir()}
+    for folder in ("configuration", "schemas"):
+        files |= {f"{folder}/{path.name}" for path in (release / folder).iterdir()}
     assert set(said) == files | {str(path.relative_to(release)) for path in datasets}
     assert all(len(meaning.strip()) >= len("This page.") for meaning in said.values())
     for dataset in datasets:
@@ -102,6 +103,21 @@ def test_every_file_and_column_is_described_and_the_example_reads_them(
     assert made["shares"].sum() == pytest.approx(1)
     assert set(made["means"]["statistic"]) == {"income", "age"}
     assert isinstance(made["noisy"], pd.DataFrame)
+
+    readme = (release / "README.md").read_text()
+    assert all(f"`{name}`" in readme for name in said)
+    assert html.unescape(example[1]) in readme
+    book = document(release / "codebook.json")
+    levels = {one["name"]: one["levels"] for one in book["attributes"]}
+    assert set(levels) == {*made["people"], *levels}
+    assert all(set(made["people"][name]) <= set(levels[name]) for name in made["people"])
+    page_of_levels = (release / "codebook.md").read_text()
+    assert all(f"`{label}`" in page_of_levels for labels in levels.values() for label in labels)
+    assert "Geolevels" not in page_of_levels
+    for name in ("codebook", "manifest", "means"):
+        schema = document(next((release / "schemas").glob(f"*{name}.schema.json")))
+        assert set(schema["required"]) <= set(document(release / f"{name}.json"))
+    assert made["means"]["mean"].astype(str).str.len().max() < 10
 
 
 def test_the_public_page_says_guarantee_costs_means_and_what_was_pooled(das, tmp_path):

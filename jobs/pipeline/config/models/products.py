@@ -49,11 +49,20 @@ class BudgetConfig(Model):
 class ProductPrivacyConfig(BudgetConfig):
     """The budget of a product and its split over queries."""
 
-    later = ("epsilon_from", "root_support_passes")
+    later = ("epsilon_from", "root_support_passes", "household_size", "protects")
 
     epsilon_from: Literal["rho", "noise"] = "rho"
     """Under zcdp, how `epsilon` follows. rho: from the total alone. noise: from the distribution of
     the noise of everything that is measured, which affords a larger rho; takes seconds."""
+
+    household_size: Whole | None = Field(default=None, ge=2, le=1000)
+    """Number of persons of the largest household. The privacy loss of whole households of at most
+    this size is then stated everywhere; the noise stays the same."""
+
+    protects: Literal["record", "household"] = "record"
+    """What `rho` or `epsilon` is for. household: for every household of at most `household_size`
+    persons, all of its records together. One record then has rho / size^2, or epsilon / size under
+    pure; the account and the other statements are about one record."""
 
     allocation: LocalPath | None = None
     """Allocation file. Every command needs one but `das plan --optimize`, which makes one."""
@@ -89,6 +98,10 @@ class ProductPrivacyConfig(BudgetConfig):
     def _target(self) -> ProductPrivacyConfig:
         if self.epsilon_from == "noise" and self.epsilon is None:
             raise ValueError("`epsilon_from: noise` goes with `epsilon`, not with `rho`")
+        if self.protects == "household" and self.household_size is None:
+            raise ValueError("`protects: household` needs `household_size`, such as 10")
+        if self.protects == "household" and self.epsilon_from == "noise":
+            raise ValueError("`protects: household` goes with `epsilon_from: rho` only")
         return self
 
 

@@ -118,6 +118,16 @@ def test_the_table_has_a_row_per_stage_and_the_sum(recorder, tmp_path):
     assert "1.0" in solved
 
 
+def test_the_table_is_whole_on_80_characters(recorder, tmp_path):
+    with recorder.stage("resolve_constraints", "block"):
+        run_step("a 1", 7200.0, geounits=25_181)
+    out = io.StringIO()
+    table = stages_table(read_summary(tmp_path), is_narrow=True)
+    Console(file=out, width=80).print(terminal_table(table))
+    assert {"resolve_constraints", "25,181"} <= set(out.getvalue().split())
+    assert "…" not in out.getvalue()
+
+
 def test_an_unstarted_run_has_cost_nothing(tmp_path):
     assert read_summary(tmp_path).total.core_seconds == 0
 

@@ -6,11 +6,13 @@ import itertools
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.definition import Definition
 from das.privacy.budget import Budget
+from das.privacy.semantics import Change
 from das.queries.query import parse_query
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
@@ -29,6 +31,7 @@ TREES = (
     ("aa",),
 )
 DELTA = Fraction(1, 10**10)
+SIZE = 3  # persons of a household
 ROUNDING = 1e-9  # of the sums in floats below
 
 
@@ -76,7 +79,7 @@ def plans(draw):
         SPINE.levels,
     )
     budget = Budget(Fraction(5, 3), DELTA, neighbors, definition)
-    plan = Plan(schema, SPINE, strategy, budget, (), (), Solving(), False, "d")
+    plan = Plan(schema, SPINE, strategy, budget, (), (), Solving(), False, "d", household_size=SIZE)
     return plan, Lattice.from_leaves(SPINE, list(draw(st.sampled_from(TREES))))
 
 
@@ -152,3 +155,39 @@ def test_no_pair_of_neighbors_costs_more_than_is_said(drawn):
             codes = [lattice.codes[2][leaf][:level] for leaf in (one, other)]
             if codes[0] == codes[1]:
                 assert cost.diagonal().max() <= said["within", name]
+
+
+@settings(max_examples=8, deadline=None)
+@given(plans())
+def test_a_household_costs_what_is_said(drawn):
+    """Every household of at most SIZE persons before, every one after, in every two leaves."""
+    plan, lattice = drawn
+    said = {row.change: row for row in privacy_statements(plan, planned_ledger(plan, lattice))}
+    is_pure, n = plan.budget.definition.is_pure, plan.schema.size
+    households = np.array(
+        [
+            np.bincount(np.array(cells, np.int64), minlength=n)
+            for persons in range(SIZE + 1)
+            for cells in itertools.combinations_with_replacement(range(n), persons)
+        ]
+    )
+    persons = households.sum(axis=1)
+    sizes = np.maximum(persons[:, None], persons)
+    if plan.budget.neighbors is Neighbors.BOUNDED:  # the number of records stays the same
+        sizes[persons[:, None] != persons] = SIZE + 1
+    worst = {1: 0.0, SIZE: 0.0}
+    for one, other in itertools.combinations_with_replacement(measured_geounits(lattice), 2):
+        cost = np.zeros(sizes.shape)
+        for geounit in {*one, *other}:
+            first, _, last = geounit
+            for noisy in plan.noise(first, last):
+                answers = households @ noisy.query.columns(np.arange(n)).T.astype(float)
+                before, after = answers * (geounit in one), answers * (geounit in other)
+                apart = before[:, None] - after
+                loss = abs(apart) if is_pure else apart**2 / 2
+                cost += loss.sum(axis=2) / float(noisy.mechanism.parameter)
+        worst = {size: max(cost[sizes <= size].max(), most) for size, most in worst.items()}
+    factor = SIZE if is_pure else SIZE**2
+    assert worst[SIZE] == pytest.approx(factor * worst[1])
+    assert worst[SIZE] <= float(Fraction(said[Change.HOUSEHOLD].total)) * (1 + ROUNDING)
+    assert Fraction(said[Change.HOUSEHOLD].total) == factor * Fraction(said[Change.RECORD].total)

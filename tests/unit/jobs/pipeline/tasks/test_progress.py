@@ -96,9 +96,11 @@ def test_quiet_says_nothing_but_logs(log, capsys):
 def test_a_log_says_how_nodes_were_solved(log, capsys):
     place = {"stage": "solve", "what": "block", "geolevel": "block"}
     Reporter(log=log).solved(place, STATISTICS)
+    assert not capsys.readouterr().err
     (event,) = events(log)
     assert set(event) == {"time", "event", *documented_events()["solved"]}
     assert event["worst_nodes"] == [json_of(SLOWEST)]
+    Reporter(verbose=True).solved(place, STATISTICS)
     shown = capsys.readouterr().err
     assert "12 nodes" in shown
     assert "worst certificate 3e-13, slowest 0.50 s at 44007" in shown
@@ -135,16 +137,18 @@ def test_every_event_in_the_code_is_documented():
     assert used == set(documented_events())
 
 
-def test_a_line_that_stays_on_a_terminal_names_no_time_left(monkeypatch):
+@pytest.mark.parametrize("width", [120, 80])
+def test_a_line_that_stays_on_a_terminal_names_no_time_left(monkeypatch, width):
     shown = io.StringIO()
     monkeypatch.setattr(
         "jobs.pipeline.tasks.progress.Console",
-        lambda **_: Console(file=shown, force_terminal=True, width=120, highlight=False),
+        lambda **_: Console(file=shown, force_terminal=True, width=width, highlight=False),
     )
     reporter = Reporter()
-    with reporter.line("measure", "block") as line:
+    with reporter.line("resolve_constraints", "block") as line:
         line.show(30, 50, ", 10/s, 0:02 left")
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue()).splitlines()
     last = next(one for one in reversed(lines) if one.strip())
-    assert re.search(r"^measure +block .* 30/50 \d:\d\d:\d\d", last)
+    assert re.search(r"^resolve_constraints +block .* 30/50 \d:\d\d:\d\d", last)
     assert "left" not in last
+    assert max(map(len, lines)) <= width
