@@ -19,13 +19,14 @@ GROUPS = {
     "Design": ["init", "generate", "plan"],
     "Use a release": [
         *("verify", "inspect", "tables", "estimate", "areas", "explore", "export"),
+        "compare",
         *("replicate", "nmf"),
     ],
     "Surveys": ["generate-survey"],
 }
 
 
-def test_help_shows_nineteen_commands_in_four_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_shows_twenty_commands_in_four_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = CliRunner().invoke(app, ["--help"]).output
     found: dict[str, list[str]] = {}
@@ -36,7 +37,7 @@ def test_help_shows_nineteen_commands_in_four_groups(monkeypatch: pytest.MonkeyP
             [*found.values()][-1].append(name[1])
     assert found.pop("Options") == []
     assert found == GROUPS
-    assert sum(map(len, found.values())) == len(SHOWN) == 19
+    assert sum(map(len, found.values())) == len(SHOWN) == 20
 
 
 @pytest.mark.parametrize("name", RENAMED)

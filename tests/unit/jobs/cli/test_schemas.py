@@ -82,6 +82,7 @@ def test_only_keys_that_do_not_apply_or_that_older_manifests_lack_may_be_absent(
         ("Software", "revision"),
         ("Limit", "types"),
         ("SolvedLevel", "expected_totals"),
+        ("SolvedLevel", "learned"),
         ("Grant", "exact"),
         ("Grant", "changed_record"),
         ("Privacy", "epsilon_by_noise"),
