@@ -46,7 +46,7 @@ def random_survey(rng: Rng, folder: Path) -> Path:
         name: {"column": name, "codes": {str(j): f"{name}l{j}" for j in range(size)}}
         for name, size in sizes.items()
     }
-    columns["v"] = {"column": "v", "bins": [0, 10, 1000]}
+    columns["v"] = {"column": "v", "bins": [-3, 10, 1000]}
     document: dict[str, Any] = {
         "kind": "survey",
         "format": 3,

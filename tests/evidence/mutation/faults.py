@@ -1591,7 +1591,7 @@ FAULTS = (
     Fault(
         "a record that is changed costs twice the rho of one that is added",
         BUDGET,
-        "return of_group(ZeroConcentrated(budget.total), 2).rho",
+        "return group_total(budget.definition, budget.total, 2)",
         "return 2 * budget.total",
         (
             ACCOUNT_UNIT

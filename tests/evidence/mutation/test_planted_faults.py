@@ -95,8 +95,10 @@ def planted(folder: Path, fault: Fault) -> Iterator[None]:
         os.utime(path, ns=times)
 
 
-def test_without_a_fault_all_named_tests_pass(forks: Forks) -> None:
-    code, printed = forks.run("", sorted({test for fault in FAULTS for test in fault.tests}))
+def test_without_a_fault_a_test_of_each_file_passes(forks: Forks) -> None:
+    """The copy is whole. The named tests themselves are a part of the suite."""
+    named = {test.partition("::")[0]: test for fault in FAULTS for test in fault.tests}
+    code, printed = forks.run("", sorted(named.values()))
     assert code == 0, printed
 
 

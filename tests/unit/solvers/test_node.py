@@ -101,7 +101,7 @@ def test_where_no_other_solver_is_installed_a_limit_is_an_error(monkeypatch):
     assert caught.value.where == "node node-7 (4 children, 6 live cells)"
     assert caught.value.got == "residual 1.0e+00"
     assert "install piqp" in str(caught.value)
-    with pytest.raises(RuntimeSetupError, match=r'pip install "topdown-das\[piqp\]"'):
+    with pytest.raises(RuntimeSetupError, match=r"pip install '\.\[piqp\]' in a clone"):
         solve_node(PLAIN, NodeSettings(least_squares=LeastSquaresSolver.PIQP))
 
 
