@@ -131,14 +131,15 @@ def compare_sides(
     """
     tables = _common_tables(ours, theirs, layout, request)
     geolevels = _common_geolevels(ours, theirs, request)
-    pairs = [(length, table) for length in geolevels for table in tables]
-    made = []
+    pairs = [(length, table) for table in tables for length in geolevels]  # a table is read once
+    made = {}
     with reporter.line("compare", layout.name) as tick:
         for done, (length, table) in enumerate(pairs):
             tick(done, len(pairs))
-            made.append(_compared(ours, theirs, layout, table, (length, geolevels[length])))
+            level = (length, geolevels[length])
+            made[length, table] = _compared(ours, theirs, layout, table, level)
         tick(len(pairs), len(pairs))
-    return made
+    return [made[length, table] for length in geolevels for table in tables]
 
 
 def joined_rows(compared: Sequence[Compared], layout: Layout) -> pa.Table:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -185,13 +186,14 @@ class TabulatedFiles:
         Raises:
           InputError: A file is malformed, or states a geounit twice.
         """
-        rows = self._rows(table_variables(wanted, table))
+        rows = self._rows(tuple(table_variables(wanted, table)))
         rows = rows.filter(pc.equal(pc.utf8_length(rows["geocode"]), length))
         if pc.count_distinct(rows["geocode"]).as_py() < rows.num_rows:
             raise InputError(str(self.path), "has a geocode twice", got=f"{length} characters")
         return rows
 
-    def _rows(self, variables: Sequence[str]) -> pa.Table:
+    @lru_cache(maxsize=1)  # noqa: B019 - the files of a comparison live as long as its command
+    def _rows(self, variables: tuple[str, ...]) -> pa.Table:
         """Return geocodes with variables; files of one value of the split are joined by number."""
         parts = []
         for first, *others in self.groups.values():
@@ -273,8 +275,7 @@ class Records:
         Raises:
           InputError: A file is malformed, or has an unknown code.
         """
-        parts = [self._keys(stored) for stored in self.stored]
-        rows = pa.concat_tables(parts)
+        rows = self._rows
         codes = pc.utf8_slice_codeunits(rows["geocode"], 0, length).combine_chunks()
         encoded = codes.dictionary_encode()
         n = self.schema.size
@@ -282,6 +283,11 @@ class Records:
         keys, counts = np.unique(keys, return_counts=True)
         offsets = np.searchsorted(keys, np.arange(len(encoded.dictionary) + 1) * n)
         return encoded.dictionary, Histograms(n, offsets, keys % n, counts)
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        """Return the geocode and the cell of each record of all files, which are read once."""
+        return pa.concat_tables([self._keys(stored) for stored in self.stored])
 
     def _keys(self, stored: StoredFile) -> pa.Table:
         """Return the geocode and the cell of each record."""

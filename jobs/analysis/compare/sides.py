@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file
 from pathlib import Path
@@ -14,7 +14,14 @@ from das.errors import ConfigError
 from das.schema import Schema
 from jobs.analysis.compare.published import find_published
 from jobs.analysis.export import geounit_rows
-from jobs.analysis.layouts import FilledFile, Layout, LayoutFile, fill_tables, read_layout
+from jobs.analysis.layouts import (
+    FilledFile,
+    FilledTable,
+    Layout,
+    LayoutFile,
+    fill_tables,
+    read_layout,
+)
 from jobs.analysis.tables import estimates_of, verify_tables
 from jobs.pipeline.config.files import ready_files, ready_folder
 from jobs.pipeline.config.product import Resolved
@@ -47,14 +54,15 @@ class ReleasedSide:
 
     Attributes:
       resolved: The run of the release.
+      filled: Tables of the layout that is compared, with the products that fill them.
     """
 
     resolved: Resolved
+    filled: Mapping[str, FilledTable]
 
     def tables(self, wanted: Layout) -> list[str]:
         """List the tables of a layout that a product of the release can fill."""
-        filled = fill_tables(wanted, self.resolved)[1]
-        return [name for name, table in filled.items() if table.product is not None]
+        return [name for name in wanted.tables if self.filled[name].product is not None]
 
     def lengths(self) -> list[int]:
         """List the lengths of the census geocodes."""
@@ -75,7 +83,7 @@ class ReleasedSide:
           OutputError: The release is incomplete or changed.
         """
         geolevel = self.names()[length]
-        filled = fill_tables(wanted, self.resolved)[1][table]
+        filled = self.filled[table]
         if filled.product is None:
             raise ConfigError("das compare", "has a table that no product can fill", got=table)
         known = [estimates_of(filled.product, geolevel, query) for query in filled.queries]
@@ -110,7 +118,7 @@ def open_sides(
     sides: list[Side] = []
     for path, run in zip(paths, runs, strict=True):
         if run is not None:
-            sides.append(ReleasedSide(run))
+            sides.append(ReleasedSide(run, fill_tables(wanted, run)[1]))
         elif isinstance(path, Path):
             sides.append(find_published(path, layouts, schemas))
         else:
