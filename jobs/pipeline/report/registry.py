@@ -18,6 +18,13 @@ _SOLVING = (
     "exact values and sums over places hold. Unbiased estimates with intervals are published too."
 )
 
+_DRAWN = {
+    "operating_system": "drawn exactly in integer arithmetic from a cryptographic source",
+    "seeded_not_for_release": "NOT FOR RELEASE: seeded for a test, which protects nobody,",
+    "elsewhere": "NOT VERIFIED: drawn elsewhere, post-processed",
+}
+"""Origin of the noise by the `randomness` of a manifest."""
+
 
 def write_registry_draft(manifest: Manifest, about: AboutConfig, out: Place) -> None:
     """Write the draft of an entry of the registry as YAML.
@@ -69,8 +76,8 @@ def write_registry_draft(manifest: Manifest, about: AboutConfig, out: Place) -> 
             "The account adds releases about the same people."
         ),
         "mechanisms": (
-            f"{', '.join(noises)} noise, drawn exactly in integer arithmetic from a cryptographic "
-            f"source by {software.name} {software.version}"
+            f"{', '.join(noises)} noise, "
+            f"{_DRAWN[manifest.privacy.randomness]} by {software.name} {software.version}"
         ),
     }
     replace_file(out, render("registry.yaml.j2", context), mode=READABLE)

@@ -233,6 +233,8 @@ def test_the_draft_for_the_registry_fits_its_schema(das: Das, out: Path, tmp_pat
     manifest = json.loads((release_of(out).manifest).read_text())
     assert deployment["dp_flavor"]["name"] == "Zero Concentrated DP"
     assert deployment["publication_date"] == manifest["created"][:10]
+    assert "NOT FOR RELEASE" in deployment["implementation"]["mechanisms"]
+    assert "cryptographic source" not in deployment["implementation"]["mechanisms"]
     loss = deployment["privacy_loss"]
     assert loss["privacy_parameters"]["epsilon"] == manifest["privacy"]["epsilon"]
     assert Fraction(manifest["privacy"]["total"]) == pytest.approx(
