@@ -97,7 +97,9 @@ def test_a_run_writes_tables_whose_errors_hold_and_verify(das, tmp_path):
 
 def test_nonnegative_tables_agree_and_are_nearer_to_small_counts(das, tmp_path):
     marginals = {"ways": 3, "bases": {"age": ["prefix"]}, "share": "1"}
-    done(das, "run", survey(tmp_path, marginals, privacy__rho="1/100"))
+    seeded = {"source": "seeded_not_for_release", "seed": 2}
+    config = survey(tmp_path, marginals, privacy__rho="1/100", privacy__randomness=seeded)
+    done(das, "run", config)
     tables = files(tmp_path)
     fitted = {name: [float(row["nonnegative"]) for row in rows] for name, rows in tables.items()}
     estimates = [float(row["estimate"]) for rows in tables.values() for row in rows]
@@ -114,6 +116,7 @@ def test_nonnegative_tables_agree_and_are_nearer_to_small_counts(das, tmp_path):
     assert sum(fitted["sex"]) == pytest.approx(RECORDS, abs=1e-4)
     written = json.loads((tmp_path / "out/confidential/evaluation.json").read_text())["written"]
     by_name = {one["name"]: one for one in written}["sex * group * age"]
+    # Seeds 1 to 10: 0.69 to 0.89; this one 0.70.
     assert by_name["nonnegative"] < 0.9 * by_name["root_mean_square_error"]
 
 
