@@ -55,7 +55,7 @@ Ways = Mapping[str, Callable[[Piece], Sequence[FloatArray | None]]]
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class CovariateModel:
     """Learned model of expected totals of one geolevel, as tasks get it.
 
     Attributes:
@@ -317,7 +317,7 @@ def _composed(
 
 
 def with_expected(
-    plan: Plan, template: NodeTemplate, piece: Piece, learned: Learned, way: str
+    plan: Plan, template: NodeTemplate, piece: Piece, model: CovariateModel, way: str
 ) -> Piece:
     """Return the piece with expected totals among its targets.
 
@@ -329,10 +329,10 @@ def with_expected(
     if way == PLAIN or not families:
         return piece
     children = children_of(plan, template, piece, families)
-    found, weights = answers(children, learned.variance, learned.covariate.variance_factor)
+    found, weights = answers(children, model.variance, model.covariate.variance_factor)
     noisy = targets.answers
-    if way == COMPOSITION and learned.dispersion is not None:
-        kappa = 2 * learned.covariate.variance_factor
+    if way == COMPOSITION and model.dispersion is not None:
+        kappa = 2 * model.covariate.variance_factor
         variance, weights = 1 / np.where(weights > 0, weights, 1.0), weights.copy()
         noisy = [a if isinstance(a, DrawnAnswers) else a.astype(float) for a in noisy]
         starts = np.concatenate(([0], np.cumsum([family.n_children for family in families])))
@@ -341,7 +341,7 @@ def with_expected(
             children_rows = slice(int(starts[number]), int(starts[number + 1]))
             cells = template.live_cells(families[number])
             measured = targets.measured(families[number].rows)
-            estimate = posterior(of_cells, variance[children_rows], learned.dispersion, kappa)
+            estimate = posterior(of_cells, variance[children_rows], model.dispersion, kappa)
             for query, into in zip(targets.queries, noisy, strict=True):
                 present, group = template.groups.present(query, cells)
                 if not isinstance(into, DrawnAnswers):
@@ -412,19 +412,21 @@ def no_risks(queries: Sequence[Query], ways: Iterable[str]) -> SureEstimate:
     )
 
 
-def ways_of(plan: Plan, template: NodeTemplate, learned: Learned, settings: NodeSettings) -> Ways:
+def ways_of(
+    plan: Plan, template: NodeTemplate, model: CovariateModel, settings: NodeSettings
+) -> Ways:
     """Return the ways to solve with and without expected totals; counts are not rounded."""
 
     def solve_by(way: str, piece: Piece) -> list[FloatArray | None]:
         values = list[FloatArray | None]()
-        piece = with_expected(plan, template, piece, learned, way)
+        piece = with_expected(plan, template, piece, model, way)
         for family in piece.families:
             problem = node_problem(template, family, piece.targets, piece.constraints)
             estimate = estimate_node(problem, settings)
             values.append(estimate.values if estimate.status is Status.SOLVED else None)
         return values
 
-    return {way: partial(solve_by, way) for way in learned.ways}
+    return {way: partial(solve_by, way) for way in model.ways}
 
 
 def marginals(plan: Plan, level: Level) -> list[Query]:

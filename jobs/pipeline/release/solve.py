@@ -38,7 +38,7 @@ from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.covariate import (
     MOST_CERTIFIED,
     PLAIN,
-    Learned,
+    CovariateModel,
     SufficientStats,
     SureEstimate,
     certify,
@@ -116,7 +116,7 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     largest, smallest = batch_sizes(plan, release, level, tasks.sizing)
     batches = geounit_batches(release, level, tasks.batches, largest, smallest)
 
-    learned, summary = learn_covariate(level, plan, release, tasks, batches)
+    covariate, expected = learn_covariate(level, plan, release, tasks, batches)
     corrected, correction = choose_corrected(level, plan, release, tasks, batches)
     priors: Priors | None = None
     if level.name in plan.solving.empirical_bayes and level.index:
@@ -132,7 +132,7 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
 
     def run(batch: Batch) -> tuple[PartFile, SolveStatistics]:
         return solve_batch(
-            LevelReader(plan, release, level.index), batch, priors, learned, corrected
+            LevelReader(plan, release, level.index), batch, priors, covariate, corrected
         )
 
     solved = tasks.run(f"solve {level.name}", batches, run)
@@ -142,8 +142,8 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
         seconds=time.monotonic() - started,
         statistics=json_of(total(statistics for _, statistics in solved)),
     )
-    if summary is not None:
-        facts["expected_totals"] = json_of(summary)
+    if expected is not None:
+        facts["expected_totals"] = json_of(expected)
     if correction is not None:
         facts["learned"] = json_of(correction)
     # Replaceable: `carry_up` may replace published counts when geolevels below are solved.
@@ -214,7 +214,7 @@ def _support_of(reader: LevelReader, batch: Batch) -> PartFile:
 
 def learn_covariate(
     level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
-) -> tuple[Learned | None, ExpectedTotals | None]:
+) -> tuple[CovariateModel | None, ExpectedTotals | None]:
     """Learn the deviation of totals from expected totals, and estimate whether they help.
 
     Returns:
@@ -239,17 +239,17 @@ def learn_covariate(
     if variance is None:
         return None, expected_totals(covariate, seen.totals, None, None)
     dispersion = None if seen.groups is None else learn_dispersion(seen.groups)
-    learned = Learned(covariate, PLAIN, variance, dispersion)
+    model = CovariateModel(covariate, PLAIN, variance, dispersion)
     share = min(1.0, MOST_CERTIFIED / Dataset.open(release.geography(level.name)).rows)
 
-    ways = ways_of(plan, template, learned, settings)
+    ways = ways_of(plan, template, model, settings)
 
     def evaluate_ways(batch: Batch) -> SureEstimate:
         return certify(plan, template, pieces(batch), share, ways)
 
     risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_ways))
     summary = expected_totals(covariate, seen.totals, variance, risks)
-    return (None if summary.way == PLAIN else replace(learned, way=summary.way)), summary
+    return (None if summary.way == PLAIN else replace(model, way=summary.way)), summary
 
 
 def choose_corrected(
@@ -383,7 +383,7 @@ def solve_batch(
     reader: LevelReader,
     batch: Batch,
     priors: Priors | None,
-    learned: Learned | None = None,
+    covariate: CovariateModel | None = None,
     corrected: frozenset[str] = frozenset(),
 ) -> tuple[PartFile, SolveStatistics]:
     """Solve all families of a range and write their counts.
@@ -392,7 +392,7 @@ def solve_batch(
       reader: Reader of the geolevel.
       batch: The range.
       priors: Priors by query and variance of the noise; None without empirical Bayes.
-      learned: The model of expected totals; None without expected totals.
+      covariate: The model of expected totals; None without expected totals.
       corrected: Queries whose released answers are corrected by learned regressions.
     """
     load_kernels()  # otherwise compiling would count as time of the first node
@@ -402,8 +402,8 @@ def solve_batch(
     writer = PartWriter(reader.release.counts(reader.level.name), SPARSE_SCHEMA)
     for read in read_pieces(reader, batch, with_estimates=priors is not None):
         piece = with_corrections(solving, read)
-        if learned is not None:
-            piece = with_expected(plan, solving.template, read, learned, learned.way)
+        if covariate is not None:
+            piece = with_expected(plan, solving.template, read, covariate, covariate.way)
         for rows, counts, of_run in solve_piece(solving, piece):
             solved += of_run
             writer.write(sparse_table(piece.codes[rows], counts))

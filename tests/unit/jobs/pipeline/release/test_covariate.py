@@ -14,7 +14,7 @@ from jobs.pipeline.plan import Covariate
 from jobs.pipeline.release.covariate import (
     PLAIN,
     TOTALS,
-    Learned,
+    CovariateModel,
     SureEstimate,
     certify,
     expected_totals,
@@ -37,7 +37,7 @@ from tests.builders import two_families as two
 
 BLOCKS = {"111": (9, 0, 12, 0), "112": (0, 13, 0, 5), "121": (0, 7, 0, 0), "122": (12, 1, 0, 14)}
 QUARTERS = {"111": (8, 0), "112": (7, 0), "121": (0, 1), "122": (9, 0)}
-LEARNED = Learned(
+MODEL = CovariateModel(
     Covariate(("block",)), TOTALS, TotalVariance(np.array([5.0, 50.0]), np.array([4.0, 40.0]))
 )
 
@@ -71,7 +71,7 @@ def test_noisy_totals_are_of_live_cells_by_inverse_variance(tmp_path):
 
 def test_expected_totals_are_one_more_answer(tmp_path):
     plan, template, (piece,) = prepared(tmp_path)
-    more = with_expected(plan, template, piece, LEARNED, TOTALS)
+    more = with_expected(plan, template, piece, MODEL, TOTALS)
     assert [query.name for query in more.targets.queries] == ["total", "detailed", "total"]
     first, second = (
         node_problem(template, family, more.targets, more.constraints).terms[-1]
@@ -99,7 +99,7 @@ def test_blocks_without_quarters_are_no_children(tmp_path):
 def test_the_certificate_looks_at_what_is_measured(tmp_path):
     plan, template, pieces = prepared(tmp_path)
     assert [query.name for query in marginals(plan, plan.leaf)] == ["total", "detailed"]
-    ways = ways_of(plan, template, LEARNED, node_settings(plan))
+    ways = ways_of(plan, template, MODEL, node_settings(plan))
     found = certify(plan, template, pieces, 1.0, ways)
     assert found.answers.tolist() == [4, 4 + 4 + 3 + 3]
     assert found.names == ("total", "detailed")
@@ -117,7 +117,7 @@ def chosen(plain, expected, *, only_if_better=True):
         {PLAIN: np.zeros(2), TOTALS: np.ones(2)},
     )
     asked = Covariate(("block",), only_if_better=only_if_better)
-    return expected_totals(asked, merge([]), LEARNED.variance, risks)
+    return expected_totals(asked, merge([]), MODEL.variance, risks)
 
 
 def test_the_way_with_the_lesser_estimated_error_is_taken():
@@ -161,5 +161,5 @@ def test_a_share_of_families_is_certified():
 def test_nothing_is_added_to_families_that_are_not_solved(tmp_path):
     plan, template, (piece,) = prepared(tmp_path)
     none = replace(piece, families=())
-    more = with_expected(plan, template, none, LEARNED, TOTALS)
+    more = with_expected(plan, template, none, MODEL, TOTALS)
     assert more is none
