@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -50,8 +49,18 @@ MOST_COMPOSED = 100
 MOST_CERTIFIED = 20_000  # children whose families are solved again, about; see docs/covariates.md
 STEP = 0.1  # of the perturbation, in standard deviations of the noise; default, not measured
 
-Ways = Mapping[str, Callable[[Piece], Sequence[FloatArray | None]]]
-"""By name of a way, the function that solves the families of a piece, float64[C, k] each."""
+
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """Ways to solve that are compared.
+
+    Attributes:
+      names: Names of the ways, `PLAIN` first.
+      solve: Solves the families of a piece in all ways: by way, float64[C, k] per family.
+    """
+
+    names: Sequence[str]
+    solve: Callable[[Piece], Mapping[str, Sequence[FloatArray | None]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,7 +393,7 @@ def certify(
       template: The node template of the geolevel.
       pieces: The pieces of a range.
       share: Share of families that are solved again.
-      ways: The ways to solve, `PLAIN` first.
+      ways: The ways to solve.
       step: Size of the perturbation in standard deviations of the noise.
     """
     queries, found = marginals(plan, template.level), list[SureEstimate]()
@@ -394,12 +403,12 @@ def certify(
             continue
         some = of_families(piece, chosen)
         pair = some, replace(some, targets=_shifted(some, step))
-        solved = {name: [solve(one) for one in pair] for name, solve in ways.items()}
+        first, second = (ways.solve(one) for one in pair)
         for number in range(len(chosen)):
-            values = {name: [one[number] for one in both] for name, both in solved.items()}
+            values = {way: [first[way][number], second[way][number]] for way in first}
             risks = _risks_of_family(template, queries, pair, number, values, step)
             found += [] if risks is None else [risks]
-    return merge_risks([no_risks(queries, ways), *found])
+    return merge_risks([no_risks(queries, ways.names), *found])
 
 
 def no_risks(queries: Sequence[Query], ways: Iterable[str]) -> SureEstimate:
@@ -426,7 +435,7 @@ def ways_of(
             values.append(estimate.values if estimate.status is Status.SOLVED else None)
         return values
 
-    return {way: partial(solve_by, way) for way in model.ways}
+    return Ways(model.ways, lambda piece: {way: solve_by(way, piece) for way in model.ways})
 
 
 def marginals(plan: Plan, level: Level) -> list[Query]:

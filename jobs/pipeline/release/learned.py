@@ -9,23 +9,26 @@ see noisy answers and released parents only: post-processing, at no privacy cost
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from das.arrays import IntArray
-from jobs.pipeline.plan import LearnedCounts
 from jobs.pipeline.release.covariate import PLAIN, SureEstimate, families_to_solve, rows_of
 from jobs.pipeline.release.pieces import Piece
 from jobs.pipeline.storage.answers import DrawnAnswers
 from solvers.learned.features import Released
+from solvers.learned.forest import Forest
 
 LEARNED: Final = "learned"
 # Of the perturbation, in standard deviations of the noise. Rounded counts and trees move by jumps,
 # so that smaller steps have larger standard errors. Default, not measured.
 CORRECTION_STEP = 0.3
+# Children whose families are solved again, about: the estimated change of an error then has a
+# standard error of 2 % of it, and changes are 10 to 40 % (docs/learned-counts.md).
+MOST_CORRECTED = 5_000
 # Standard errors by which the estimated error must fall. Default, not measured.
 _CLEARLY = 1.0
 
@@ -56,14 +59,13 @@ def released_answers(piece: Piece, counts: IntArray) -> tuple[Released, IntArray
     return released, rows
 
 
-def correct(piece: Piece, counts: IntArray, learned: LearnedCounts, corrected: Set[str]) -> Piece:
+def correct(piece: Piece, counts: IntArray, forests: Mapping[str, Forest]) -> Piece:
     """Return the piece with corrected released answers in place of the noisy ones.
 
     Args:
       piece: The piece.
       counts: int64[G, n], its counts when solved without corrections.
-      learned: The regressions.
-      corrected: Queries to correct; released answers of other queries stay as they are.
+      forests: Regressions by query; released answers of other queries stay as they are.
     """
     if not families_to_solve(piece):
         return piece
@@ -71,9 +73,9 @@ def correct(piece: Piece, counts: IntArray, learned: LearnedCounts, corrected: S
     measured, answers = piece.targets.row[rows], []
     for number, (query, noisy, _) in enumerate(piece.targets.each()):
         of_query = released.known[number][0].astype(np.float64)
-        if query.name in corrected:
+        if query.name in forests:
             at = released.live(number)
-            of_query[at] += learned.forests[query.name].predict(released.columns(number))
+            of_query[at] += forests[query.name].predict(released.columns(number))
         whole = np.array(noisy, np.float64)
         whole[measured] = of_query
         answers.append(whole)

@@ -11,8 +11,8 @@ of consecutive families together.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ from jobs.pipeline.release.covariate import (
     CovariateModel,
     SufficientStats,
     SureEstimate,
+    Ways,
     certify,
     chain_of,
     estimated_errors,
@@ -51,7 +52,13 @@ from jobs.pipeline.release.covariate import (
     ways_of,
     with_expected,
 )
-from jobs.pipeline.release.learned import CORRECTION_STEP, LEARNED, correct, improved
+from jobs.pipeline.release.learned import (
+    CORRECTION_STEP,
+    LEARNED,
+    MOST_CORRECTED,
+    correct,
+    improved,
+)
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.moves import Contradicted, carry_up, move_of, moved_family
 from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
@@ -79,6 +86,7 @@ from jobs.pipeline.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 from solvers.choices import Failsafe, IntegerSolver, LeastSquaresSolver, Method
 from solvers.families.solve import FamilySettings, PackedFamilies
+from solvers.learned.forest import Forest
 from solvers.least_squares.machine_code import load_kernels
 from solvers.node import NodeSettings, NodeSolution, solve_node
 from solvers.problem import NodeProblem
@@ -117,7 +125,7 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
     batches = geounit_batches(release, level, tasks.batches, largest, smallest)
 
     covariate, expected = learn_covariate(level, plan, release, tasks, batches)
-    corrected, correction = choose_corrected(level, plan, release, tasks, batches)
+    forests, correction = choose_corrections(level, plan, release, tasks, batches)
     priors: Priors | None = None
     if level.name in plan.solving.empirical_bayes and level.index:
 
@@ -132,7 +140,7 @@ def solve_level(level: Level, *, plan: Plan, release: ReleaseLayout, tasks: Task
 
     def run(batch: Batch) -> tuple[PartFile, SolveStatistics]:
         return solve_batch(
-            LevelReader(plan, release, level.index), batch, priors, covariate, corrected
+            LevelReader(plan, release, level.index), batch, priors, covariate, forests
         )
 
     solved = tasks.run(f"solve {level.name}", batches, run)
@@ -252,44 +260,45 @@ def learn_covariate(
     return (None if summary.way == PLAIN else replace(model, way=summary.way)), summary
 
 
-def choose_corrected(
+def choose_corrections(
     level: Level, plan: Plan, release: ReleaseLayout, tasks: Tasks, batches: Sequence[Batch]
-) -> tuple[frozenset[str], LearnedAnswers | None]:
-    """Choose the queries whose released answers are corrected by learned regressions.
+) -> tuple[Mapping[str, Forest], LearnedAnswers | None]:
+    """Choose the learned regressions that correct released answers.
 
-    All queries of the regressions are tried. Those whose error is not clearly smaller are left out,
-    and the rest is tried again.
+    All are tried. Those of queries whose error is not clearly smaller are left out, and the rest is
+    tried again.
 
     Returns:
-      The names of the queries, and the summary for the manifest; None if the run has no regressions
+      The regressions by query, and the summary for the manifest; None if the run has no regressions
       of this geolevel.
     """
     learned = plan.solving.learned
     if learned is None or level.name != learned.geolevel:
-        return frozenset(), None
-    # Half as many as for housing units: each family is solved three times in two ways.
-    share = min(1.0, MOST_CERTIFIED / 2 / Dataset.open(release.geography(level.name)).rows)
+        return {}, None
+    share = min(1.0, MOST_CORRECTED / Dataset.open(release.geography(level.name)).rows)
 
-    def estimate(corrected: frozenset[str]) -> SureEstimate:
+    def estimate(forests: Mapping[str, Forest]) -> SureEstimate:
         def evaluate_both(batch: Batch) -> SureEstimate:
-            solving = replace(LevelSolving.of(plan, level.index), corrected=corrected)
-            ways = {PLAIN: solving.counts, LEARNED: solving.corrected_counts}
+            solving = replace(LevelSolving.of(plan, level.index), forests=forests)
+            ways = Ways((PLAIN, LEARNED), solving.both_ways)
             pieces = read_pieces(LevelReader(plan, release, level.index), batch)
             return certify(plan, solving.template, pieces, share, ways, CORRECTION_STEP)
 
         return merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_both))
 
-    corrected, errors = frozenset(learned.forests), tuple[EstimatedError, ...]()
-    while corrected:
-        risks = estimate(corrected)
+    forests, errors = learned.forests, tuple[EstimatedError, ...]()
+    while forests:
+        risks = estimate(forests)
         errors = errors or estimated_errors(risks)
-        kept = improved(risks, corrected)
-        if kept == corrected:
+        kept = improved(risks, forests.keys())
+        if kept == forests.keys():
             break
-        corrected = kept
-    names = tuple(sorted(corrected))
-    return corrected, LearnedAnswers(
-        corrected=names, source=learned.source, digest=learned.digest, errors=errors
+        forests = {name: forests[name] for name in kept}
+    return forests, LearnedAnswers(
+        corrected=tuple(sorted(forests)),
+        source=learned.source,
+        digest=learned.digest,
+        errors=errors,
     )
 
 
@@ -333,7 +342,7 @@ class LevelSolving:
       settings: Solver settings.
       priors: Priors by query and variance of the noise; None without empirical Bayes.
       questions: Rounding queries of the compiled loops; None if families are solved one by one.
-      corrected: Queries whose released answers are corrected by learned regressions.
+      forests: Regressions that correct released answers, by query; none without corrections.
     """
 
     plan: Plan
@@ -341,7 +350,7 @@ class LevelSolving:
     settings: NodeSettings
     priors: Priors | None = None
     questions: FamilySettings | None = None
-    corrected: frozenset[str] = frozenset()
+    forests: Mapping[str, Forest] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, level: int, priors: Priors | None = None) -> LevelSolving:
@@ -350,14 +359,18 @@ class LevelSolving:
         questions = questions_of(plan, plan.levels[level])
         return cls(plan, template, node_settings(plan), priors, questions)
 
-    def counts(self, piece: Piece) -> list[FloatArray]:
-        """Solve a piece; returns float64[C, k] for each family: its children in the live cells."""
-        counts, template = solved_counts(self, piece).astype(np.float64), self.template
-        return [counts[f.rows][:, template.live_cells(f)] for f in piece.families]
-
-    def corrected_counts(self, piece: Piece) -> list[FloatArray]:
-        """Solve a piece with corrections, as `counts` does without."""
-        return self.counts(with_corrections(self, piece))
+    def both_ways(self, piece: Piece) -> dict[str, list[FloatArray]]:
+        """Solve a piece without and with corrections; by way, float64[C, k] per family."""
+        plain = solved_counts(self, piece)
+        ways = {PLAIN: plain, LEARNED: solved_counts(self, correct(piece, plain, self.forests))}
+        live = [self.template.live_cells(family) for family in piece.families]
+        return {
+            way: [
+                counts[family.rows][:, cells].astype(np.float64)
+                for family, cells in zip(piece.families, live, strict=True)
+            ]
+            for way, counts in ways.items()
+        }
 
 
 def solved_counts(solving: LevelSolving, piece: Piece) -> IntArray:
@@ -373,18 +386,17 @@ def with_corrections(solving: LevelSolving, piece: Piece) -> Piece:
 
     The piece is solved first; its regressions then predict what is missing in the counts.
     """
-    learned = solving.plan.solving.learned
-    if learned is None or not solving.corrected:
+    if not solving.forests:
         return piece
-    return correct(piece, solved_counts(solving, piece), learned, solving.corrected)
+    return correct(piece, solved_counts(solving, piece), solving.forests)
 
 
 def solve_batch(
     reader: LevelReader,
     batch: Batch,
     priors: Priors | None,
-    covariate: CovariateModel | None = None,
-    corrected: frozenset[str] = frozenset(),
+    covariate: CovariateModel | None,
+    forests: Mapping[str, Forest],
 ) -> tuple[PartFile, SolveStatistics]:
     """Solve all families of a range and write their counts.
 
@@ -393,11 +405,11 @@ def solve_batch(
       batch: The range.
       priors: Priors by query and variance of the noise; None without empirical Bayes.
       covariate: The model of expected totals; None without expected totals.
-      corrected: Queries whose released answers are corrected by learned regressions.
+      forests: Regressions that correct released answers, by query; none without corrections.
     """
     load_kernels()  # otherwise compiling would count as time of the first node
     plan = reader.plan
-    solving = replace(LevelSolving.of(plan, batch.level, priors), corrected=corrected)
+    solving = replace(LevelSolving.of(plan, batch.level, priors), forests=forests)
     solved: list[SolveStatistics] = []
     writer = PartWriter(reader.release.counts(reader.level.name), SPARSE_SCHEMA)
     for read in read_pieces(reader, batch, with_estimates=priors is not None):
