@@ -274,6 +274,18 @@ def of_real_blocks(step: int) -> Callable[[Path], Path]:
     return configure
 
 
+def with_learned(folder: Path) -> Path:
+    """Rhode Island with the optimised shares, its blocks corrected by the ready regressions."""
+    path = of_real_blocks(3)(folder)
+    document, conf = yaml.safe_load(path.read_text()), RUNS.parent
+    persons = persons_of(document)
+    persons["privacy"]["allocation"] = str(conf / "allocation" / "block16-optimised-state.yaml")
+    file = str(conf / "learned" / "block16-cook-hi-2010.yaml")
+    persons["solve"]["learned"] = {"geolevels": ["block"], "file": file}
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
 def hide_what_leaves_imply(patch: pytest.MonkeyPatch) -> None:
     """Parents that their blocks contradict, so that the failsafe moves them."""
     test_failsafe.hide_what_leaves_imply(patch)
@@ -312,6 +324,7 @@ CASES: dict[str, Case] = {
     "pl94-state": Case(generated("demo.yaml", "pl94", 90)),
     "block16-state": Case(of_cells),
     "ri-2010-thinned": Case(of_real_blocks(12)),
+    "ri-2010-learned": Case(with_learned, ("counts",)),
     "ri-2010": Case(of_real_blocks(1), quick=False),
     "pl94-units": Case(generated("demo-units.yaml", "pl94", 400), quick=False),
     "pl94-large-state": Case(generated("demo.yaml", "pl94", 900), quick=False),

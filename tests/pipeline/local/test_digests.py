@@ -13,7 +13,7 @@ import pytest
 from bench import digests
 from tests.processors import PROCESSORS
 
-FEW = ("toy-solve/full", "toy-planned/orp/sum_of_variances")
+FEW = ("toy-solve/full", "toy-planned/orp/sum_of_variances", "ri-2010-learned")
 HERE = [name for name, one in PROCESSORS.items() if not one.lacking]
 
 
