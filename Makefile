@@ -74,6 +74,7 @@ learned: $(VENV)/.run
 	rm -f conf/learned/*.yaml
 	$(BIN)/das plan conf/run/hi-2010.yaml --learn conf/learned/block16-de-ri-2010.yaml --public tests/data/de_2010_block.parquet --public tests/data/ri_2010_block.parquet
 	$(BIN)/das plan conf/run/ri-2010.yaml --learn conf/learned/block16-cook-hi-2010.yaml --public tests/data/cook_2010_block.parquet --public tests/data/hi_2010_block.parquet
+	$(BIN)/das plan conf/run/cook-2010.yaml --learn conf/learned/block16-units-cook-2010.yaml --public tests/data/cook_2010_block.parquet
 
 SITE := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/site .
 

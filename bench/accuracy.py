@@ -11,7 +11,8 @@ information; optimised, full information with the allocation of the run file, wh
 learned, optimised with the corrections of the run file, learned from other places; eb, full with
 empirical Bayes at blocks. In Cook County housing units and facilities are public, and
 nobody is in blocks without any in all of the ways, as in 2020; the other files have no housing units,
-so there optimised_t is optimised itself, as learned is in Cook County.
+so there optimised_t is optimised itself. In Cook County learned is optimised too, but for other tracts
+in the folder of --data, since the regressions with housing units are trained on the extract.
 
 Every seed, from 1 on, draws the noise of an allocation once, and every way of solving post-processes
 the same measurements. Mean squared errors are over geounits and answers, then means over seeds; a
@@ -53,6 +54,7 @@ from tests.checkout import ROOT
 
 DATA = ROOT / "tests" / "data"
 RUNS = ROOT / "conf" / "run"
+WITH_UNITS = ROOT / "conf" / "learned" / "block16-units-cook-2010.yaml"
 PRODUCTION = ROOT / "conf" / "allocation" / "block16-2020-state.yaml"
 STATES = {"ri": "Rhode Island", "de": "Delaware", "cook": "Cook County", "hi": "Hawaii"}
 QUERIES = {
@@ -114,11 +116,20 @@ def has_units(state: str) -> bool:
     return any("living_quarters" in invariant for invariant in persons["invariants"])
 
 
-def is_made(state: str, way: str) -> bool:
+def learned_of(blocks: Path) -> Path | None:
+    """The regressions for blocks; None if they were trained on these."""
+    source = run_file_of(state_of(blocks))
+    own = persons_of(yaml.safe_load(source.read_text()))["solve"].get("learned")
+    if own is not None:
+        return (source.parent / own["file"]).resolve()
+    return None if blocks.parent == DATA else WITH_UNITS
+
+
+def is_made(blocks: Path, way: str) -> bool:
     """Whether a way differs from `optimised` there."""
     if way == "learned":
-        return "learned" in persons_of(yaml.safe_load(run_file_of(state).read_text()))["solve"]
-    return way != "optimised_t" or has_units(state)
+        return learned_of(blocks) is not None
+    return way != "optimised_t" or has_units(state_of(blocks))
 
 
 def resolve(
@@ -142,8 +153,7 @@ def resolve(
     own = persons["solve"]
     persons["solve"] = {"rounding_passes": own["rounding_passes"], **WAYS[way].solve}
     if "learned" in WAYS[way].solve:
-        file = str((source.parent / own["learned"]["file"]).resolve())
-        persons["solve"]["learned"] = {**own["learned"], "file": file}
+        persons["solve"]["learned"] = {"geolevels": ["block"], "file": str(learned_of(blocks))}
     persons["output"] = {"microdata": []}
     document["output"] = {"directory": str(out)}
     path = out.parent / "run.yaml"
@@ -203,6 +213,10 @@ def errors(resolved: Resolved) -> Errors:
             found[geolevel][name] = [float((sums**2).mean())]
         found[geolevel]["geounits"] = [float(len(codes))]
     found[plan.leaf.name]["kinds"] = kinds_of(off, truth)
+    stated = Dataset.open(release.counts(plan.leaf.name)).facts.get("learned", {"errors": []})
+    for one in stated["errors"]:  # as the certificate estimates them, without the truth
+        query = {"detailed": "cells"}.get(one["query"], one["query"])
+        found[plan.leaf.name][f"{one['way']} {query}"] = [one["error"]]
     starts = np.arange(0, len(off), AREA)  # of the last geolevel
     off = np.add.reduceat(off, starts, axis=0)
     found["areas_100"] = {"geounits": [float(len(starts))]}
@@ -226,6 +240,24 @@ def kinds_of(off: np.ndarray, truth: np.ndarray) -> list[float]:
     return squares + [float(one.sum(1).mean()) for one in kinds]
 
 
+def certificate_of(
+    state: str, every: Mapping[str, Sequence[Errors]], geolevel: str = "block"
+) -> dict[str, dict[str, list[float]]]:
+    """Errors of `optimised` and of `learned` of each seed, estimated and true, printed."""
+    print(f"\n{state}: mean squared error as estimated from noisy answers, and as it is, by seed")
+    out: dict[str, dict[str, list[float]]] = {}
+    for way, name in (("optimised", "plain"), ("learned", "learned")):
+        for query in QUERIES:
+            estimates = [
+                one[geolevel].get(f"{name} {query}", [np.nan])[0] for one in every["learned"]
+            ]
+            true = [one[geolevel][query][0] for one in every[way]]
+            out.setdefault(way, {})[query] = [round(v, 4) for v in (*estimates, *true)]
+            pairs = zip(estimates, true, strict=True)
+            print(f"{way:<12}{query:<16}" + "".join(f"{e:>12.3f} {t:>8.3f}" for e, t in pairs))
+    return out
+
+
 def mean_of(off: np.ndarray, truth: np.ndarray, low: int, high: int) -> float:
     """Mean error of the cells whose true count is in a range; not a number if there are none."""
     inside = (truth >= low) & (truth <= high)
@@ -237,7 +269,7 @@ def runs_of(
 ) -> dict[str, list[Errors]]:
     """Errors of all seeds by way; those kept before are not computed again."""
     state = state_of(blocks)
-    made = [way for way in ways if is_made(state, way)]
+    made = [way for way in ways if is_made(blocks, way)]
     every: dict[str, list[Errors]] = {way: [] for way in made}
     for seed in seeds:
         files = {way: keep / f"{state}-{way}-{seed}.json" for way in made} if keep else {}
@@ -402,6 +434,8 @@ def main() -> None:
     tables = {state: table_of(state, every) for state, every in runs.items()}
     biases = {state: bias_of(state, every) for state, every in runs.items()}
     kinds = {state: kinds_table(state, every) for state, every in runs.items()}
+    pair = {"optimised", "learned"} <= {*ways}
+    certified = {s: certificate_of(s, every) for s, every in runs.items() if pair}
     whole = tables[states[0]]
     if len(states) > 1:
         whole = table_of(" and ".join(states), together([*runs.values()]))
@@ -414,6 +448,7 @@ def main() -> None:
         "states": tables,
         "bias": biases,
         "kinds": kinds,
+        "certificate": certified,
     }
     print(json.dumps(found | whole))
 

@@ -2,7 +2,8 @@
 
 The regressions correct the answer of a child to a partition query. An answer is described by its
 released count, by its noisy estimates, by the count of the parent, and by the same of every coarser
-query that contains it. All are released or follow from what is released.
+query that contains it. Housing units and facilities describe it too, where they are public. All are
+released or follow from what is released.
 
 Symbols: C children of a family; q a query with m answers; o the released count, z the noisy
 estimate of an answer, P the count of the parent; r a coarser query.
@@ -37,6 +38,7 @@ class Released:
       counts: int64[M, n], released counts of the children.
       answers: Per query, numbers[M, m], noisy answers.
       weights: Per query, float64[M], their inverse variances.
+      quarters: int64[M, 2], housing units and facilities of the children; None if unknown.
     """
 
     queries: Sequence[Query]
@@ -45,6 +47,7 @@ class Released:
     counts: IntArray
     answers: Sequence[FloatArray | IntArray]
     weights: Sequence[FloatArray]
+    quarters: IntArray | None = None
 
     @cached_property
     def rows(self) -> list[IntArray]:
@@ -124,3 +127,13 @@ class Released:
             yield z[child, at] - whole
             yield whole_above
             yield above * (whole / whole_above) - count
+        if self.quarters is None:
+            return
+        units, facilities = self.quarters.T
+        persons, all_units = self.parents.sum(1), np.add.reduceat(units, starts)
+        share = (units / np.maximum(1, all_units)[self.owner])[child]
+        yield units[child]
+        yield facilities[child]
+        yield above * share - count
+        yield persons[family] * share - self.counts.sum(1)[child]
+        yield persons[family] / np.maximum(1, all_units)[family]

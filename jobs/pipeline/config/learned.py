@@ -14,9 +14,10 @@ from pydantic import BaseModel
 
 from das.errors import ConfigError, OutputError
 from das.privacy.budget import Budget
+from invariants.constraints import Constraints
 from jobs.pipeline.config.files import read_model
 from jobs.pipeline.config.models.allocation import AllocationFile
-from jobs.pipeline.config.models.learned import LearnedFile, content_digest
+from jobs.pipeline.config.models.learned import LearnedFile, PublicTable, content_digest
 from jobs.pipeline.config.models.products import LearnedConfig, SolveConfig
 from jobs.pipeline.config.models.schema import SchemaFile
 from jobs.pipeline.plan import LearnedCounts
@@ -25,14 +26,15 @@ from solvers.learned.forest import LEAVES, SPLITS, Forest
 
 
 def digests_of(
-    schema: SchemaFile, allocation: AllocationFile | None, budget: Budget
+    schema: SchemaFile, allocation: AllocationFile | None, budget: Budget, limits: Constraints
 ) -> dict[str, Any]:
-    """Return what regressions hang on: schema, allocation and budget, as their file names them."""
+    """Return what regressions hang on: keys of their file, and values of a run."""
     exact = budget.exact()
     return {
         "schema_digest": _digest(schema),
         "allocation_digest": "" if allocation is None else _digest(allocation),
         "budget": {key: exact[key] for key in ("definition", "neighbors", "total")},
+        "living_quarters": limits.quarters is not None,
     }
 
 
@@ -50,7 +52,7 @@ def load_learned(config: LearnedConfig, wanted: Mapping[str, Any]) -> LearnedCou
 
     Raises:
       ConfigError: The file cannot be read, is not whole, or belongs to another schema, allocation,
-        budget or geolevel.
+        budget, geolevel or knowledge of living quarters.
     """
     stated = read_model(config.file, LearnedFile)
     for key, value in {**wanted, "geolevel": config.geolevels[0]}.items():
@@ -68,7 +70,7 @@ def load_learned(config: LearnedConfig, wanted: Mapping[str, Any]) -> LearnedCou
             query: _forest(one.constant, [[*map(int, tree.split())] for tree in one.trees])
             for query, one in stated.forests.items()
         },
-        f"public {', '.join(table.name for table in stated.tables)}: {stated.source}",
+        f"{_trained_on(stated.tables)}: {stated.source}",
         stated.digest,
         {table.sha256: table.bytes for table in stated.tables},
         frozenset(" ".join(stated.sketch).split()),
@@ -89,6 +91,11 @@ def solve_document(solve: SolveConfig, exclude: Set[str] = frozenset()) -> dict[
     if solve.learned is not None:
         document["learned"]["file"] = read_model(solve.learned.file, LearnedFile).digest
     return document
+
+
+def _trained_on(tables: Sequence[PublicTable]) -> str:
+    names = ", ".join(table.name for table in tables)
+    return f"public {names}" if tables else "released counts that were measured again"
 
 
 def _forest(constant: int, trees: Sequence[Sequence[int]]) -> Forest:

@@ -125,13 +125,23 @@ def load_training(path: Path, table: Path, out: Path, seed: int) -> Resolved:
     noise = Randomness(source="seeded_not_for_release", seed=seed)
     config = _with(config, "privacy", randomness=noise, account=None)
     (name, product), *others = config.products.items()
-    if others or any(entry.public_table is not None for entry in product.invariants):
+    tables = {
+        None if entry.released_before else entry.public_table.path
+        for entry in product.invariants
+        if entry.public_table
+    }
+    if others or tables - {product.input.path}:
         raise ConfigError(
             str(path),
-            "has several products, or invariants with public tables of its own places",
-            want="a run file of one product without them, to train with",
+            "has several products, or invariants by public tables beside its input",
+            want="a run file of one product, all of whose public counts are in the input",
         )
-    product = _with(_with(product, "data", path=table), "solve", learned=None)
+    invariants = [
+        _with(entry, "table", path=table) if entry.public_table else entry
+        for entry in product.invariants
+    ]
+    product = _with(_with(product, "data", path=table), "solve", learned=None, housing_units=None)
+    product = product.model_copy(update={"invariants": invariants})
     config = config.model_copy(update={"products": {name: product}})
     return _resolve(path, written, config)
 

@@ -189,7 +189,7 @@ def _resolve(
     mistakes.refuse()
     if own.solve.learned is not None:
         with at(f"{keys}solve.learned"):
-            learned = load_learned(own.solve.learned, digests_of(*file.named[name], budget))
+            learned = load_learned(own.solve.learned, digests_of(*file.named[name], budget, limits))
             solving = replace(solving, learned=learned)
     plan = Plan(
         schema,

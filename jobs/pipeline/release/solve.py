@@ -359,10 +359,14 @@ class LevelSolving:
         questions = questions_of(plan, plan.levels[level])
         return cls(plan, template, node_settings(plan), priors, questions)
 
+    def corrected(self, piece: Piece, counts: IntArray) -> Piece:
+        """Return a piece with corrected answers, given its counts without, int64[G, n]."""
+        return correct(piece, counts, self.forests, self.plan.limits.quarters)
+
     def both_ways(self, piece: Piece) -> dict[str, list[FloatArray]]:
         """Solve a piece without and with corrections; by way, float64[C, k] per family."""
         plain = solved_counts(self, piece)
-        ways = {PLAIN: plain, LEARNED: solved_counts(self, correct(piece, plain, self.forests))}
+        ways = {PLAIN: plain, LEARNED: solved_counts(self, self.corrected(piece, plain))}
         live = [self.template.live_cells(family) for family in piece.families]
         return {
             way: [
@@ -388,7 +392,7 @@ def with_corrections(solving: LevelSolving, piece: Piece) -> Piece:
     """
     if not solving.forests:
         return piece
-    return correct(piece, solved_counts(solving, piece), solving.forests)
+    return solving.corrected(piece, solved_counts(solving, piece))
 
 
 def solve_batch(

@@ -141,7 +141,7 @@ def _learned_table(geolevel: str, learned: LearnedAnswers) -> Table:
         numbers("Of the difference", (e.difference_error for e in tried), text.decimal, "s.e."),
     ]
     note = text.prose("learned.note", source=learned.source)
-    return Table.of(f"learned-{geolevel}", f"Counts learned from public {geolevel}s", columns, note)
+    return Table.of(f"learned-{geolevel}", f"Learned counts of {geolevel}s", columns, note)
 
 
 def _expected_table(requested: Sequence[tuple[str, ExpectedTotals]]) -> Table:

@@ -1969,6 +1969,13 @@ FAULTS = (
         (LEARNED_UNIT + "test_only_clear_gains_are_kept[learned1-tried1-kept1]",),
     ),
     Fault(
+        "a simulation on other places uses the housing units of the run's own",
+        "jobs/pipeline/config/load.py",
+        '_with(entry, "table", path=table) if entry.public_table else entry',
+        "entry",
+        (LEARNED + "test_housing_units_are_those_of_the_public_table",),
+    ),
+    Fault(
         "noise of answers that are known to be empty is counted",
         "solvers/learned/features.py",
         "np.where(is_live[self.owner], answers, 0)",

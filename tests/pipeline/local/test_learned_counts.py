@@ -32,7 +32,9 @@ from tests.checkout import ROOT
 from tests.release_checks import sparse, tree_is_consistent
 
 RUN = ROOT / "conf" / "run" / "hi-2010.yaml"
+COOK = ROOT / "conf" / "run" / "cook-2010.yaml"
 FILES = sorted((ROOT / "conf" / "learned").glob("*.yaml"))
+WITH_UNITS = ROOT / "conf" / "learned" / "block16-units-cook-2010.yaml"
 LEVELS = ["state", "county", "tract", "block_group", "block"]
 
 
@@ -188,6 +190,49 @@ def test_training_compares_every_block_with_itself(tmp_path: Path) -> None:
             assert (columns[0] // 64 + missing).tolist() == wanted
 
 
+def test_housing_units_are_those_of_the_public_table(tmp_path: Path) -> None:
+    """The run file names those of its own blocks, which no simulation on another place may use."""
+    table = pq.read_table(ROOT / "tests" / "data" / "cook_2010_block.parquet").slice(0, 400)
+    codes, units = table["geoid"].to_pylist(), table["hu"].to_pylist()
+    moved = dict(zip(codes, (2 * one for one in units), strict=True))
+    blocks = tmp_path / "blocks.parquet"
+    at = table.column_names.index("hu")
+    pq.write_table(table.set_column(at, "hu", [[*moved.values()]]), blocks)
+    product, _, found = simulate(COOK, blocks, 1)
+    assert product.plan.limits.quarters is not None
+    (columns,) = (columns for name, (columns, _) in found if name == "total")
+    seen = [one // 64 for one in columns[7].tolist()]
+    assert any(seen)
+    assert {*seen} <= {*moved.values()}
+    assert sum(seen) <= sum(moved.values())
+    assert sum(seen) > sum(units)
+
+
+def test_a_release_can_be_what_regressions_are_trained_on(
+    place: Place, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its counts are measured again; nobody needs public counts of other places."""
+    monkeypatch.setattr("jobs.design.learning._DRAWS", 2)
+    file = place.folder / "again.learned.yaml"
+    ledger = release_of(plain).ledger.read_text()
+    run_file = place.folder / "plain.yaml"
+    result = CliRunner().invoke(app, ["plan", str(run_file), "--learn", str(file)])
+    assert result.exit_code == 0, result.output
+    assert release_of(plain).ledger.read_text() == ledger
+    document = yaml.safe_load(file.read_text())
+    assert (document["tables"], document["sketch"]) == ([], [])
+    out = execute(load_run(place.run_file("again", file)))
+    assert solved(out)["learned"]["source"].startswith("released counts that were measured again")
+    ratios = place.errors(out) / place.errors(plain)
+    assert (ratios < [0.85, 0.92, 0.95]).all(), ratios
+
+
+def test_only_a_finished_release_can_be_measured_again(place: Place, tmp_path: Path) -> None:
+    run_file = place.run_file("unfinished", None)
+    result = CliRunner().invoke(app, ["plan", str(run_file), "--learn", str(tmp_path / "file")])
+    assert (result.exit_code != 0, "manifest" in result.output) == (True, True), result.output
+
+
 # --- who is refused ------------------------------------------------------------------------------
 
 
@@ -247,13 +292,15 @@ def test_training_on_the_input_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         write_learned(file, {})
 
 
-@pytest.mark.parametrize("key", ["schema", "allocation", "rho"])
+@pytest.mark.parametrize("key", ["schema", "allocation", "rho", "living_quarters"])
 def test_other_plans_are_refused(place: Place, key: str) -> None:
     """Trees were learned for the noise of one plan."""
     run_file = place.run_file(key, "ready")
     document = yaml.safe_load(run_file.read_text())
     persons = document["products"]["persons"]
-    if key == "rho":
+    if key == "living_quarters":
+        persons["solve"]["learned"]["file"] = str(WITH_UNITS)
+    elif key == "rho":
         persons["privacy"]["rho"] = "2"
     else:
         section = persons if key == "schema" else persons["privacy"]
@@ -320,6 +367,23 @@ def test_the_ready_files_fit_the_ready_runs(name: str) -> None:
     learned = load_runnable(path).plan.solving.learned
     assert learned is not None
     assert f"{name[:2]}_2010_block.parquet" not in learned.source
+
+
+def test_regressions_with_housing_units_fit_a_run_with_them(tmp_path: Path) -> None:
+    """Trained on the extract, so that its own run is refused; for other blocks they fit."""
+    document = yaml.safe_load(COOK.read_text())
+    text = COOK.read_text().replace("../", f"{COOK.parent.parent}/")
+    text = text.replace(f"{COOK.parent.parent}/{COOK.parent.parent}/", f"{ROOT}/")
+    document = yaml.safe_load(text)
+    solve = document["products"]["persons"]["solve"]
+    del solve["housing_units"]
+    solve["learned"] = {"geolevels": ["block"], "file": str(WITH_UNITS)}
+    path = tmp_path / "cook.yaml"
+    path.write_text(yaml.safe_dump(document))
+    resolved = load_runnable(path)
+    assert resolved.plan.solving.learned is not None
+    with pytest.raises(ConfigError, match="was trained on the input of this run"):
+        check_inputs(resolved)
 
 
 def test_one_command_makes_the_ready_files() -> None:

@@ -46,7 +46,7 @@ class LearnedFile(Model):
     """Command that made the file."""
 
     tables: list[PublicTable]
-    """The public tables on which the regressions were trained."""
+    """The public tables on which the regressions were trained; none: the release of the run."""
 
     schema_digest: Text
     """Digest of the schema."""
@@ -56,6 +56,9 @@ class LearnedFile(Model):
 
     budget: dict[Text, Text]
     """Privacy definition, neighbors and total of the budget."""
+
+    living_quarters: bool
+    """Whether housing units and facilities of every block are known."""
 
     geolevel: Text
     """Geolevel whose answers are corrected."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,16 @@ def test_coarser_queries_are_features_too(released: Released) -> None:
     assert (rest_of_sex / STEPS).tolist() == [0, 4, 0, 2, 2, 0]
     share = released.columns(2)[10]  # of the total: 6 * 5 / 12 - 4 for the first cell
     assert share[0] == STEPS * (6 * 5 / 12 - 4)
+
+
+def test_living_quarters_are_features_where_they_are_public(released: Released) -> None:
+    """Three units for one child and one for the other, which has a facility: 12 persons."""
+    known = replace(released, quarters=np.array([[3, 0], [1, 1]]))
+    plain, columns = released.columns(1), known.columns(1)
+    assert len(columns) == len(plain) + 5
+    units, facilities, by_share, persons, size = np.array(columns[len(plain) :]) / STEPS
+    assert units.tolist() == [3, 3, 1, 1]
+    assert facilities.tolist() == [0, 0, 1, 1]
+    assert by_share.tolist() == [8 * 0.75 - 4, 4 * 0.75 - 1, 8 * 0.25 - 4, 4 * 0.25 - 3]
+    assert persons.tolist() == [9 - 5, 9 - 5, 3 - 7, 3 - 7]
+    assert size.tolist() == [3, 3, 3, 3]
