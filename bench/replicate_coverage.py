@@ -46,7 +46,11 @@ from jobs.pipeline.tasks.progress import Reporter
 CONFIDENCE = Fraction(9, 10)
 BLOCKS = 600  # of the generated state
 BLOCK16 = ["total", "votingage", "ethnicity_race", "detailed"]
-TABLES = {"pl94": ["total", "hhgq", "votingage * hispanic", "cenrace", "detailed"]}
+TABLES = {
+    "ri": BLOCK16,
+    "de": BLOCK16,
+    "pl94": ["total", "hhgq", "votingage * hispanic", "cenrace", "detailed"],
+}
 
 Cell = tuple[str, str, str]  # geolevel, size class, mark
 Covered = dict[Cell, tuple[int, int]]  # answers covered, and all

@@ -16,7 +16,6 @@ from fractions import Fraction
 from functools import partial
 
 from das.errors import ConfigError
-from das.mechanisms.entropy import NoiseKey, Position
 from das.metrics.replicates import Compared
 from das.queries.query import Query
 from das.tree.intervals import normal_factor
@@ -39,7 +38,7 @@ from jobs.pipeline.release.intervals import (
     write_errors,
     write_intervals,
 )
-from jobs.pipeline.repeat import Repeat
+from jobs.pipeline.repeat import Repeat, noise_key
 from jobs.pipeline.report.accuracy import errors_table
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import write_public_reports
@@ -108,16 +107,6 @@ class ReplicateTask:
         """Return the file with the errors of a replicate."""
         return self.folder / "errors" / f"{number:06d}.parquet"
 
-    def key(self, replicate: Position, level: int, *, is_on_demand: bool = False) -> NoiseKey:
-        """Return the noise key of a geolevel of a replicate; no run has the same key.
-
-        Args:
-          replicate: Number of the replicate, its generation, and index of the product.
-          level: Index of the geolevel.
-          is_on_demand: Whether the key is for the on-demand queries.
-        """
-        return NoiseKey.for_testing(self.seed, (*replicate, level, int(is_on_demand)))
-
     def leaves(self, product: str, number: int) -> Place:
         """Return the folder with the leaf counts of a replicate."""
         return self.folder / "leaves" / product / f"{number:06d}"
@@ -153,7 +142,7 @@ class ReplicateTask:
                     product.plan,
                     truths[product.name],
                     ReplicateLayout(roots[product.name], exact=product.release, made=roots),
-                    partial(self.key, (number, generation, index)),
+                    partial(noise_key, self.seed, number, generation, index),
                     LocalTasks(self.sizing),
                 )
                 for index, product in enumerate(self.products)

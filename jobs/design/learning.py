@@ -20,7 +20,6 @@ import numpy as np
 
 from das.arrays import IntArray, ObjectArray
 from das.histograms import Histograms
-from das.mechanisms.entropy import NoiseKey
 from jobs.pipeline.confidential.histograms import true_counts
 from jobs.pipeline.confidential.training import sketch_of
 from jobs.pipeline.config.learned import digests_of, forest_document, write_learned
@@ -35,7 +34,7 @@ from jobs.pipeline.release.covariate import families_to_solve
 from jobs.pipeline.release.learned import released_answers
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
-from jobs.pipeline.repeat import Repeat
+from jobs.pipeline.repeat import Repeat, noise_key
 from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.histograms import read_counts
@@ -158,12 +157,10 @@ def simulate_again(product: Product, seed: int) -> list[tuple[str, Rows]]:
     plain = replace(product.plan.solving, learned=None, covariate=None, empirical_bayes=())
     plan, leaf = replace(product.plan, not_for_release=True, solving=plain), product.plan.leaf.name
 
-    def key(level: int, *, is_on_demand: bool = False) -> NoiseKey:
-        return NoiseKey.for_testing(seed, (level, int(is_on_demand)))
-
     def read_released(codes: ObjectArray) -> Histograms:
         return read_counts(product.release, leaf, codes, plan.schema.size)
 
+    key = partial(noise_key, seed, 0, 0, 0)
     with tempfile.TemporaryDirectory() as folder:
         roots = {product.name: Path(folder)}
         made = ReplicateLayout(Path(folder), exact=product.release, made=roots)

@@ -19,6 +19,17 @@ from jobs.pipeline.storage.layout import ReleasedTruth, ReleaseLayout, Replicate
 from jobs.pipeline.tasks.executor import Tasks
 
 
+def noise_key(seed: int, *position: int, is_on_demand: bool = False) -> NoiseKey:
+    """Return the noise key of a geolevel of a replicate; no release has the same key.
+
+    Args:
+      seed: Public seed.
+      position: Number and generation of the replicate, indices of the product and the geolevel.
+      is_on_demand: Whether the key is for the on-demand queries.
+    """
+    return NoiseKey.for_testing(seed, (*position, int(is_on_demand)))
+
+
 @dataclass(frozen=True, eq=False)
 class Repeat:
     """A replicate: a product measured and solved with released counts as the truth.

@@ -11,7 +11,7 @@ import pytest
 from tests.checkout import ROOT
 
 IMPORTED = "jobs.analysis.import_nmf._write_release"  # takes over answers drawn elsewhere
-REPLICATED = "jobs.analysis.replicate.key"  # seeded noise on a release, which spends nothing
+REPLICATED = "jobs.pipeline.repeat.noise_key"  # seeded noise on a release, which spends nothing
 JOURNALS = {
     "jobs.pipeline.folder.draws.begin",
     "jobs.pipeline.folder.draws.confirm",

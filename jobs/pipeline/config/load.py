@@ -116,7 +116,7 @@ def load_training(path: Path, table: Path, out: Path, seed: int) -> Resolved:
       seed: Public seed of the noise.
 
     Raises:
-      ConfigError: The run has several products, or invariants with public tables of its own places.
+      ConfigError: The run has several products, or invariants by public tables beside its input.
       ConfigError, SchemaError, GeographyError, BudgetError: As `load_run`.
     """
     written, config = _read(path)
