@@ -16,8 +16,9 @@ import numpy as np
 from das.errors import SchemaError
 from das.privacy.attack import AttacksByLosses
 from das.privacy.ledger import Ledger
-from das.privacy.loss_distribution import losses_of_paths, unit_shift
+from das.privacy.loss_distribution import losses_of_paths
 from das.schema import Schema
+from das.strategy import moved_answers
 from das.tree.classes import SubtreeClasses
 from das.tree.information import Information
 from geography.lattice import Lattice
@@ -238,7 +239,7 @@ def budget_summary(
       losses: Whether to compute the privacy losses of the noise too.
 
     Raises:
-      BudgetError: `losses` is set, and a query is no partition or its noise has too many values.
+      BudgetError: `losses` is set, and the losses of the noise are unknown or too many.
     """
     plan, privacy = product.plan, privacy_statement(product.plan, source)
     ledger = planned_ledger(plan, None) if ledger is None else ledger
@@ -290,19 +291,8 @@ def unrelated_pairs(plan: Plan) -> dict[str, float | None]:
 def _by_noise(plan: Plan, ledger: Ledger, privacy: Privacy) -> NoiseGuarantee:
     ends = {(entry.geolevel, entry.chain_end) for entry in ledger.entries}
     chains = {(ledger.spine.index(first), ledger.spine.index(last)) for first, last in ends}
-    noise = {chain: plan.noise(*chain) for chain in chains}
-    strata = [
-        {
-            chain: tuple(
-                unit_shift(noisy.query, noisy.mechanism)
-                for noisy in measured
-                if noisy.stratum in ("", stratum)
-            )
-            for chain, measured in noise.items()
-        }
-        for stratum in ledger.strata or ("",)
-    ]
     budget = plan.budget
+    strata = [dict(part) for part in moved_answers(plan.strategy, budget, sorted(chains))]
     losses = losses_of_paths(len(ledger.spine), strata, budget.neighbors, budget.delta)
     attacks = attacks_of(AttacksByLosses(losses), "noise") if privacy.attacks is not None else None
     epsilon = losses.epsilon(budget.delta)

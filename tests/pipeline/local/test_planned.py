@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from das.errors import BudgetError, LedgerError, VerificationError
+from das.privacy.accounting import rho_from_epsilon
 from das.queries.factor import Factor
 from das.queries.query import Query
+from jobs.cli.main import app
 from jobs.pipeline.config import workload
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_release
@@ -100,6 +103,18 @@ def test_a_planned_run_under_pure_privacy_keeps_every_promise(tmp_path: Path) ->
     )
     for level in toy.LEVELS:
         assert output_equals_input(tmp_path / "exact", level), level
+
+
+def test_the_noise_of_planned_strategies_affords_a_larger_rho(tmp_path: Path) -> None:
+    """And the losses of this noise keep the target."""
+    toy.write_records(tmp_path)
+    target = {"privacy__epsilon": "3", "privacy__delta": "1/1000000", "privacy__rho": None}
+    config = configuration(tmp_path, privacy__epsilon_from="noise", **target)
+    budget = load_run(config).plan.budget
+    assert budget.rho > Fraction(102, 100) * rho_from_epsilon(Fraction(3), budget.delta)
+    result = CliRunner().invoke(app, ["validate", "--losses", str(config), "--json"])
+    assert result.exit_code == 0, result.output
+    assert 2.8 < json.loads(result.output)["by_noise"]["epsilon"] <= 3
 
 
 def test_a_ledger_of_other_noise_is_not_verified(tmp_path: Path) -> None:
