@@ -18,6 +18,7 @@ from das.privacy.accounting import rho_from_epsilon
 from das.queries.factor import Factor
 from das.queries.query import Query
 from jobs.cli.main import app
+from jobs.design.planning import summary
 from jobs.pipeline.config import workload
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_release
@@ -140,6 +141,19 @@ def alike(folder: Path, method: str, base: str, **changes) -> Path:
     path = folder / "allocation.yaml"
     path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
     return toy.configuration(folder, privacy__allocation=str(path), **changes)
+
+
+def test_the_seconds_of_a_large_root_are_predicted(tmp_path: Path, monkeypatch) -> None:
+    """Products of plain counts are faster than those of ranges; listed queries are not predicted."""
+    monkeypatch.setattr(summary, "MOST_CELLS_IN_MATRICES", 1)
+    plain = load_run(alike(tmp_path, "residual_planner", "identity")).plan
+    seconds = plain.schema.size * summary.SECONDS_PER_CELL
+    assert summary.root_core_seconds(plain) == pytest.approx(seconds)
+    ranges = alike(tmp_path, "orp", "ranges")
+    assert summary.root_core_seconds(load_run(ranges).plan) > seconds
+    result = CliRunner().invoke(app, ["validate", str(ranges)])
+    assert "time: about 1 core seconds to fit the root to planned queries" in result.output
+    assert summary.root_core_seconds(load_run(toy.configuration(tmp_path)).plan) is None
 
 
 EXACT = {
