@@ -51,44 +51,15 @@ def normal_variance(noise: Mechanism, slack: Fraction) -> Fraction:
     """
     smooth = Fraction((decimal_of(5 / slack).ln() / _TWICE_PI_SQ).quantize(Decimal("0.001")))
     smooth += Fraction(1, 1000)
-    sigma_sq = _gaussian(noise).sigma_sq
-    if sigma_sq <= 2 * smooth:
+    if not isinstance(noise, DiscreteGaussian) or noise.sigma_sq <= 2 * smooth:
         raise BudgetError(
-            "noise",
-            "is too small for a bound on losses if one record moves several answers",
-            got=f"sigma_sq {float(sigma_sq):.3g}",
-            want=f"above {float(2 * smooth):.3g}",
+            f"{noise.title} noise",
+            "has no known losses if one record moves an answer by more than 1",
+            got=f"{noise.symbol} {float(noise.parameter):.3g}",
+            want=f"discrete Gaussian noise with a sigma_sq above {float(2 * smooth):.3g}",
             remedy="use the epsilon that follows from rho",
         )
-    return sigma_sq - smooth
-
-
-@dataclass(frozen=True)
-class StepShift:
-    """Discrete Gaussian noise of an answer that moves by several integers.
-
-    Attributes:
-      noise: The noise.
-      step: The distance, >= 1.
-
-    Raises:
-      BudgetError: The noise is of another kind, whose losses at this distance are unknown.
-    """
-
-    noise: Mechanism
-    step: int
-
-    def unit_losses(self, digits: int) -> LossAtoms:
-        """Return upper bounds of the losses (s^2 - 2 s z) / (2 sigma^2) at noise z, for step s.
-
-        Raises:
-          BudgetError: There are too many losses to list, or the noise is not discrete Gaussian.
-        """
-        unit, step = self.noise.unit_losses(digits), self.step  # (1 - 2 z) / (2 sigma^2)
-        further = (step**2 - step) / (2 * _gaussian(self.noise).sigma_sq)
-        return LossAtoms(
-            [(step * loss + further, share) for loss, share in unit.atoms], unit.beyond
-        )
+    return noise.sigma_sq - smooth
 
 
 @dataclass(frozen=True)
@@ -96,11 +67,11 @@ class NormalShift:
     """Normal noise whose mean moves, as a bound on the losses of many discrete answers.
 
     Attributes:
-      rho: Half the squared distance of the means in standard deviations, exact, > 0.
+      unit_rho: Half the squared distance of the means in standard deviations, exact, > 0.
       slack: Logarithm by which true probabilities may be larger; losses by twice as much.
     """
 
-    rho: Fraction
+    unit_rho: Fraction
     slack: Fraction
 
     def unit_losses(self, digits: int) -> LossAtoms:
@@ -109,20 +80,11 @@ class NormalShift:
         Raises:
           BudgetError: There are too many losses to list.
         """
-        mu_sq, slack = 2 * self.rho, self.slack + _SMOOTH_SLACK
+        mu_sq, slack = 2 * self.unit_rho, self.slack + _SMOOTH_SLACK
         step = math.isqrt(math.ceil(mu_sq * _SIGMA**2)) + 1
         sigma_sq = Fraction(math.floor(step**2 / mu_sq) - _SMOOTH)  # small fractions are fast
-        unit = StepShift(DiscreteGaussian(sigma_sq), step).unit_losses(digits)
+        unit = DiscreteGaussian(sigma_sq).unit_losses(digits)  # (1 - 2 z) / (2 sigma^2)
+        further = (step**2 - step) / (2 * sigma_sq) + 2 * slack  # to (s^2 - 2 s z) / (2 sigma^2)
         factor = 1 + 2 * decimal_of(slack)  # above e^slack
-        atoms = [(loss + 2 * slack, share * factor) for loss, share in unit.atoms]
+        atoms = [(step * loss + further, share * factor) for loss, share in unit.atoms]
         return LossAtoms(atoms, unit.beyond * factor)
-
-
-def _gaussian(noise: Mechanism) -> DiscreteGaussian:
-    if isinstance(noise, DiscreteGaussian):
-        return noise
-    raise BudgetError(
-        f"{noise.title} noise",
-        "has no known losses if one record moves answers by more than 1",
-        remedy="use the epsilon that follows from rho",
-    )

@@ -91,6 +91,15 @@ class UnitShifts:
         """Return the cost in zCDP, exact."""
         return self.times * self.mechanism.unit_rho
 
+    @property
+    def added(self) -> tuple[Noise, ...]:
+        """Return the noise of the answers that one added record moves by 1."""
+        return (self.mechanism,) * self.times
+
+    def changes(self) -> Sequence[Noise]:
+        """Return the noise of the answers that one changed record moves by 1, at most."""
+        return self.added * 2
+
 
 Shifts = UnitShifts | JointShifts
 
@@ -163,89 +172,57 @@ def losses_of_paths(
     def one_shift(noise: Noise) -> Losses:
         return losses_of(noise.unit_losses(digits), grid, digits)
 
-    whole = [_whole(n_levels, chains, one_shift) for chains in strata]
-    if halves == 1 or not any(
-        isinstance(shift, JointShifts)
-        for chains in strata
-        for shifts in chains.values()
-        for shift in shifts
-    ):
-        return dominating([losses[0] for losses in whole]).repeated(halves)
+    def composed(several: Iterable[Noise]) -> Losses:
+        times = Counter(several)  # equal noise is composed by repeated squaring
+        return compose_all(one_shift(noise).repeated(n) for noise, n in times.items())
+
+    def added(shifts: Sequence[Shifts]) -> Losses:
+        return composed(noise for shift in shifts for noise in shift.added)
+
+    def changed(shifts: Sequence[Shifts]) -> Losses:
+        return composed(noise for shift in shifts for noise in shift.changes())
+
+    alone = [_along(n_levels, chains, added) for chains in strata]
+    shifts = [shift for chains in strata for own in chains.values() for shift in own]
+    if halves == 1 or not any(isinstance(shift, JointShifts) for shift in shifts):
+        return dominating([losses[0] for losses in alone]).repeated(halves)
     if len(strata) > 1:
         raise BudgetError(
             "strata",
             "have planned strategies, whose losses between strata are not known",
             remedy="use the epsilon that follows from rho",
         )
-    return _changed(n_levels, strata[0], one_shift, whole[0])
+    return _along(n_levels, strata[0], changed, alone[0])[0]
 
 
-def _whole(
+def _along(
     n_levels: int,
     chains: Mapping[Chain, tuple[Shifts, ...]],
-    one_shift: Callable[[Noise], Losses],
+    losses_of_geounit: Callable[[Sequence[Shifts]], Losses],
+    apart: Mapping[int, Losses] | None = None,
 ) -> dict[int, Losses]:
-    """Return losses that dominate the losses of one added record from a geolevel down.
+    """Return losses that dominate those of a path from a geolevel down, whatever chains tile it.
 
     Args:
       n_levels: Number of geolevels.
       chains: Per chain of only children, the shifts of its queries. Chains tile a path if each
         geolevel of the path is in exactly one of them.
-      one_shift: Function that returns the losses of one unit shift under a mechanism.
+      losses_of_geounit: Function that returns the losses in one geounit.
+      apart: Losses of an old or new path from a geolevel down; None if there is one path. Two paths
+        are in the same geounits down to some geolevel, at least in the root.
     """
     whole = dict[int, Losses]()
     for first in range(n_levels - 1, -1, -1):
         tiled = []
         for (top, last), shifts in chains.items():
             if top == first and (last + 1 == n_levels or last + 1 in whole):
-                parts = _composed([noise for shift in shifts for noise in _added(shift)], one_shift)
-                tiled.append(parts.compose(whole[last + 1]) if last + 1 < n_levels else parts)
+                part = losses_of_geounit(shifts)
+                tiled.append(part.compose(whole[last + 1]) if last + 1 < n_levels else part)
+        if tiled and apart and first:
+            tiled.append(apart[first].repeated(2))
         if tiled:
             whole[first] = dominating(tiled)
     return whole
-
-
-def _changed(
-    n_levels: int,
-    chains: Mapping[Chain, tuple[Shifts, ...]],
-    one_shift: Callable[[Noise], Losses],
-    added: Mapping[int, Losses],
-) -> Losses:
-    """Return losses that dominate the losses of one changed record, whose paths share the root.
-
-    Args:
-      n_levels: Number of geolevels.
-      chains: As in `_whole`.
-      one_shift: As in `_whole`.
-      added: The losses of one added record from a geolevel down.
-    """
-    whole = dict[int, Losses]()  # from a geolevel down, whose geounit both paths share
-    for first in range(n_levels - 1, -1, -1):
-        tiled = []
-        for (top, last), shifts in chains.items():
-            if top != first or (last + 1 < n_levels and last + 1 not in whole):
-                continue
-            parts = [
-                dominating([_composed(noise, one_shift) for noise in shift.changes()])
-                if isinstance(shift, JointShifts)
-                else one_shift(shift.mechanism).repeated(2 * shift.times)
-                for shift in shifts
-            ]
-            below = [whole[last + 1]] if last + 1 < n_levels else []
-            tiled.append(compose_all([*parts, *below]))
-        if tiled:
-            apart = [added[first].repeated(2)] if first else []
-            whole[first] = dominating([*tiled, *apart])
-    return whole[0]
-
-
-def _added(shift: Shifts) -> Sequence[Noise]:
-    return shift.added if isinstance(shift, JointShifts) else [shift.mechanism] * shift.times
-
-
-def _composed(several: Iterable[Noise], one_shift: Callable[[Noise], Losses]) -> Losses:
-    times = Counter(several)  # equal noise is composed by repeated squaring
-    return compose_all(one_shift(noise).repeated(n) for noise, n in times.items())
 
 
 def _root_below(value: Fraction) -> Fraction:

@@ -26,7 +26,7 @@ are evaluated exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -99,29 +99,6 @@ def joint_sensitivity(queries: Sequence[Query], weights: Sequence[Fraction]) -> 
     return JointSensitivity(
         column, pair.value if pair else _separately(queries, weights)[1], changes
     )
-
-
-def pair_costs(
-    queries: Sequence[Query],
-    weights: Sequence[Fraction],
-    axes: Sequence[int],
-    combinations: Sequence[Sequence[int]],
-) -> list[Fraction]:
-    """Return the largest weighted squared distance of cells that differ in given attributes.
-
-    Args:
-      queries: At least one, all over the same attributes.
-      weights: One positive number per query.
-      axes: Attributes, numbered from 0; all others may differ or not.
-      combinations: Those of `axes` that differ, one sequence per result.
-    """
-    together = gram_sum(queries, weights)
-    out = []
-    for combination in combinations:
-        differ = {axis: axis in combination for axis in axes}
-        pair = together.largest_pair(differ=differ) if together else None
-        out.append(pair.value if pair else _separately(queries, weights)[1])
-    return out
 
 
 def gram_sum(queries: Sequence[Query], weights: Sequence[Fraction]) -> GramSum | None:
@@ -200,15 +177,12 @@ class GramSum:
         columns[axis] = apart.reshape(-1, len(gram))
         return self._largest(columns)
 
-    def largest_pair(
-        self, *, exact: bool = True, differ: Mapping[int, bool] | None = None
-    ) -> WorstPair | None:
+    def largest_pair(self, *, exact: bool = True) -> WorstPair | None:
         """Return the pair with the largest (e_j - e_k)' V (e_j - e_k) over all cells.
 
         Args:
           exact: Whether to evaluate the worst pair exactly. Otherwise its value is an upper bound,
             up to rounding.
-          differ: Whether the cells differ in an attribute, numbered from 0. Default: any cells.
 
         Returns:
           The pair, or an artificial pair that bounds all; None if there are too many to search.
@@ -218,8 +192,7 @@ class GramSum:
             corner = [_diagonals(gram).max(0) for gram in self.grams]
             triples = tuple(np.stack([top, top, np.zeros_like(top)], axis=-1) for top in corner)
             return WorstPair(2 * self.largest_column(), triples)
-        fixed = differ or {}
-        tables = [_distinct_triples(gram, fixed.get(i)) for i, gram in enumerate(self.grams)]
+        tables = [_distinct_triples(gram) for gram in self.grams]
         boxes = self._first_boxes(tables)
         if boxes is None:
             return None
@@ -373,19 +346,13 @@ def _undominated(table: FloatArray) -> FloatArray:
     return np.asarray(kept)
 
 
-def _distinct_triples(gram: FloatArray, differ: bool | None) -> FloatArray:
-    """Return float64[c, m, 3]: the distinct (R_jj, R_kk, R_jk) of pairs of levels.
-
-    Args:
-      gram: float64[m, n, n], the Gram matrices of an attribute.
-      differ: Whether the levels of a pair differ; None for all pairs.
-    """
+def _distinct_triples(gram: FloatArray) -> FloatArray:
+    """Return float64[c, m, 3]: the distinct (R_jj, R_kk, R_jk) of all pairs of levels."""
     lengths = _diagonals(gram)
     n, m = lengths.shape
     both = np.moveaxis(gram, 0, -1)
     parts = np.broadcast_arrays(lengths[:, None], lengths[None], both)
-    kept = np.ones((n, n), np.bool_) if differ is None else np.eye(n, dtype=np.bool_) != differ
-    return np.unique(np.stack(parts, axis=-1)[kept].reshape(-1, 3 * m), axis=0).reshape(-1, m, 3)
+    return np.unique(np.stack(parts, axis=-1).reshape(n * n, 3 * m), axis=0).reshape(-1, m, 3)
 
 
 def _varying(table: FloatArray) -> BoolArray:

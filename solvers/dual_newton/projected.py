@@ -151,7 +151,9 @@ class Information:
         if k * n_marginals < _FOLD_PRICE * math.prod(size + 1 for size in self._sizes):
             self._prepare_sums(levels)
         else:
-            self._prepare_fold(levels)
+            self._extended = [size + (size > 1) for size in self._sizes]
+            self._cells = np.ravel_multi_index(levels, self._extended)
+            self._weighted = [*self._marginal_weights()]
 
     def apply(self, x: FloatArray) -> FloatArray:
         """Multiply float64[C, k] by the matrices; returns float64[C, k]."""
@@ -194,35 +196,19 @@ class Information:
             joined = math.prod(size for size, is_kept in pairs if not is_kept)
             yield kept, (total / joined)[self._pattern]
 
-    def _prepare_fold(self, levels: Sequence[IntArray]) -> None:
-        """Compute the place of each live cell, and of each marginal with its weights.
-
-        The table has one more level per attribute, for the sum over the attribute.
-        """
-        self._cells = np.ravel_multi_index(levels, [size + 1 for size in self._sizes])
-        weights = dict(self._marginal_weights())
-        none = np.zeros(self._shape[0])
-        self._folded = [
-            (
-                tuple(
-                    slice(0, size) if is_kept else slice(size, None)
-                    for size, is_kept in zip(self._sizes, kept, strict=True)
-                ),
-                weights.get(kept, none),
-            )
-            for kept in itertools.product((False, True), repeat=len(self._sizes))
-        ]
-
     def _some_folded(self, x: FloatArray, low: int) -> FloatArray:
         """Append the sums over every attribute to the table, weigh the marginals, and add back."""
-        shape = [size + 1 for size in self._sizes]
-        flat = np.zeros((math.prod(shape), len(x)))
+        flat = np.zeros((math.prod(self._extended), len(x)))
         flat[self._cells] = x.T
-        tensor = flat.reshape(*shape, len(x))
-        lines = [np.moveaxis(tensor, axis, 0) for axis in range(len(shape))]
+        tensor = flat.reshape(*self._extended, len(x))
+        lines = [np.moveaxis(tensor, axis, 0) for axis, size in enumerate(self._sizes) if size > 1]
         for line in lines:
             line[:-1].sum(0, out=line[-1])
-        for part, weights in self._folded:
+        for kept, weights in self._weighted:
+            pairs = zip(self._sizes, kept, strict=True)
+            part = tuple(
+                slice(0, n) if n == 1 or is_kept else slice(n, None) for n, is_kept in pairs
+            )
             tensor[part] *= weights[low : low + len(x)]
         for line in lines:
             line[:-1] += line[-1:]

@@ -173,17 +173,17 @@ FAULTS = (
         (PLANNED_LOSSES,),
     ),
     Fault(
-        "a changed record moves a total of two levels by one",
+        "a change within a geounit costs as much as an added record",
         "das/privacy/joint_shifts.py",
-        "StepShift(noise, 2)",
-        "StepShift(noise, 1)",
+        "joint.column if neighbors is Neighbors.UNBOUNDED else joint.pair",
+        "joint.column",
         (PLANNED_LOSSES,),
     ),
     Fault(
         "no changed record moves to another geounit",
         "das/privacy/loss_distribution.py",
-        "apart = [added[first].repeated(2)] if first else []",
-        "apart = []",
+        "if tiled and apart and first:",
+        "if tiled and apart and not first:",
         (PLANNED_LOSSES,),
     ),
     Fault(
