@@ -168,8 +168,8 @@ FAULTS = (
     Fault(
         "normal noise is taken for wider than the discrete noise",
         "das/mechanisms/normal.py",
-        "return sigma_sq - smooth",
-        "return sigma_sq + smooth",
+        "return noise.sigma_sq - smooth",
+        "return noise.sigma_sq + smooth",
         (PLANNED_LOSSES,),
     ),
     Fault(
