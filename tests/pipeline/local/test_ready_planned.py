@@ -19,7 +19,7 @@ from tests.release_checks import tree_is_consistent
     ("name", "data", "schema", "levels"),
     [
         ("census1940-ranges", "census1940", "census1940", ["state", "enumeration_district"]),
-        ("dhc-planned", "dhc", "dhc_persons", ["nation", "block"]),
+        ("dhc-planned", "dhc", "dhc_persons", ["nation", "state", "block"]),
     ],
 )
 def test_a_ready_run_keeps_every_promise(
