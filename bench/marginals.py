@@ -5,7 +5,9 @@
 Prints one line of JSON: shape -> cells of the table, marginals, noisy answers, seconds, and the largest |error| over the
 stated standard error of 200 answers drawn at random; for normal errors it is above 4.3 in 1 of 300 runs. Shapes are
 those of the tables of ResidualPlanner+ (CPS, Adult, Loans), records are uniform, all tables of up to K attributes are
-planned for the sum of variances at rho 1/2. `--quick` plans tables of up to 2 attributes, and adds small samples of
+planned for the sum of variances at rho 1/2. Synthetic shapes, d attributes of 10 levels with plain or range marginals
+of up to 3, have `ratio_to_printed_time`: our CPU seconds, one thread, over the seconds printed in the tables 2, 3, 6
+and 7 for 12 threads. `--quick` plans tables of up to 2 attributes, leaves d = 100 out, and adds small samples of
 `bench.planned` (key `lattice`) and `bench.integer_gap`.
 """
 
@@ -22,7 +24,8 @@ import numpy as np
 
 from bench import integer_gap, planned
 from bench.accuracy import DATA, blocks_of
-from bench.studies.matrix_mechanisms_published import SIZES
+from bench.studies.matrix_mechanisms_published import PAPER_SECONDS, SIZES
+from bench.studies.matrix_mechanisms_times import times_of
 from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.factor import identity, total
@@ -32,7 +35,7 @@ from das.synthesis.measure import measure_plan
 from das.synthesis.records import Domain, Records
 from das.workload.plan import Method, plan_workload
 from das.workload.residual.products import answer_product, product_variances, read_residuals
-from das.workload.workload import AttributeWorkload, Weighting, Workload
+from das.workload.workload import AttributeWorkload, BaseKind, Weighting, Workload
 
 ANSWERS = 200
 
@@ -90,6 +93,22 @@ def bench(sizes: tuple[int, ...], ways: int, n_records: int, seed: int) -> dict[
     }
 
 
+def ratios(counts: list[int]) -> dict[str, dict[str, object]]:
+    """Our seconds over the printed ones, by shape and phase."""
+    out: dict[str, dict[str, object]] = {}
+    phases = ("select_sum", "select_largest", "reconstruct")
+    for count in counts:
+        for kind, printed in zip(
+            (BaseKind.IDENTITY, BaseKind.RANGES), PAPER_SECONDS[count], strict=True
+        ):
+            pairs = zip(phases, times_of(kind, count), printed, strict=True)
+            known = {
+                name: round(ours / theirs, 3) for name, ours, theirs in pairs if ours and theirs
+            }
+            out[f"{count} x 10, {kind}"] = {"ratio_to_printed_time": known}
+    return out
+
+
 def main() -> None:
     """Bench all shapes."""
     parser = argparse.ArgumentParser(
@@ -104,6 +123,7 @@ def main() -> None:
         name: bench(tuple(sizes), ways, given.records, seed)
         for seed, (name, sizes) in enumerate(SIZES.items())
     }
+    shapes |= ratios([10, 30] if given.quick else [*PAPER_SECONDS])
     found: dict[str, object] = {"ways": ways, "records": given.records, "shapes": shapes}
     if given.quick:
         found["lattice"] = planned.bench(blocks_of("ri", DATA), range(2))["lattice"]

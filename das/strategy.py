@@ -9,7 +9,7 @@ population-wide queries and for the queries of this stratum.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -18,6 +18,10 @@ from das.errors import BudgetError, require_distinct
 from das.mechanisms.mechanism import Mechanism, Norm
 from das.mechanisms.registry import choose_mechanism
 from das.privacy.budget import Budget
+from das.privacy.joint_shifts import JointShifts
+from das.privacy.ledger import Chain
+from das.privacy.loss_distribution import Shifts, unit_shift
+from das.privacy.target import Measured
 from das.queries.column_rank import has_full_column_rank
 from das.queries.group import Group
 from das.queries.joint_sensitivity import JointSensitivity, joint_sensitivity
@@ -392,3 +396,29 @@ def noisy_queries(
                 )
             )
     return tuple(out)
+
+
+def moved_answers(strategy: Strategy, budget: Budget, chains: Iterable[Chain]) -> Measured:
+    """Return the answers that one record moves in a geounit, by stratum and chain of geolevels.
+
+    Args:
+      strategy: Queries and shares of all geolevels.
+      budget: The total budget and its definition.
+      chains: First and last geolevel of every chain, numbered from 0, the root.
+
+    Raises:
+      BudgetError: A query that is charged alone is no partition.
+    """
+
+    def moved(own: Sequence[NoisyQuery], stratum: str) -> tuple[Shifts, ...]:
+        part = [entry for entry in own if entry.stratum == stratum]
+        if not part or part[0].sensitivity_sq is None:
+            return tuple(unit_shift(entry.query, entry.mechanism) for entry in part)
+        queries, noise = tuple(e.query for e in part), tuple(e.mechanism for e in part)
+        return (JointShifts(queries, noise),)
+
+    noisy = [(chain, noisy_queries(strategy, budget, *chain)) for chain in chains]
+    return tuple(
+        tuple((chain, moved(own, "") + (moved(own, name) if name else ())) for chain, own in noisy)
+        for name in [stratum.name for stratum in strategy.strata] or [""]
+    )

@@ -39,7 +39,7 @@ def measure_times(numeric: Callable[[str], Sequence[AttributeWorkload]]) -> dict
     out: dict[str, float] = {}
     for count, papers in PAPER_SECONDS.items():
         for kind, paper in zip((BaseKind.IDENTITY, BaseKind.RANGES), papers, strict=True):
-            row = _one_size(kind, count)
+            row = times_of(kind, count)
             cells = (
                 f"{'-' if ours is None else f'{ours:.4f}'}/{printed or '-'}"
                 for ours, printed in zip(row, paper, strict=True)
@@ -81,7 +81,8 @@ def _select_small_largest(attributes: Sequence[AttributeWorkload]) -> ResidualPl
     return plan_oblique_largest(Workload.k_way(attributes, range(4), most_answers=5000)).plan
 
 
-def _one_size(kind: BaseKind, count: int) -> tuple[float, float | None, float | None]:
+def times_of(kind: BaseKind, count: int) -> tuple[float, float | None, float | None]:
+    """CPU seconds of selection for the sum and for the largest variance, and of reconstruction."""
     attributes = _attributes(kind, count)
     by_sum = seconds(partial(_select_sum, attributes))
     if kind is BaseKind.RANGES and count == 100:

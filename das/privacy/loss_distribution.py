@@ -4,7 +4,7 @@ The noise itself is used and not only its rho. So epsilon is below
 `das.privacy.accounting.epsilon_from_rho`, and bounds on attacks are tighter
 (`das.privacy.attack`). All rounding is on the safe side (`das.privacy.losses`).
 
-**Worst pairs of neighbors.** Every query is a partition, and noise is drawn independently for
+**Worst pairs of neighbors.** In partition queries noise is drawn independently for
 every answer. Adding one record moves one answer by 1 in every query on its path. So:
 
 - Unbounded neighbors differ by one shift by 1 in every query of one path.
@@ -19,6 +19,11 @@ of neighbors has some coordinates of P_1 x ... x P_k and Q_1 x ... x Q_k, with o
 shift counted above. Dropping coordinates is post-processing, so its delta at every epsilon is at
 most the delta of the whole product. This module computes the product of all shifts of two paths. A
 pair that no record can realize only enlarges the bound.
+
+**Planned strategies.** One record moves many answers of a planned strategy by integers
+(`das.privacy.joint_shifts`). A change within a geounit may lose more than a move between geounits,
+or less. So the old and the new path share their geounits down to some geolevel, and are apart below
+it. The result dominates the losses for every such geolevel.
 
 **Only children.** A path may be tiled by chains in many ways, and the old and the new path in
 different ways. Losses are computed from the last geolevel up. The losses of a path from a geolevel
@@ -44,13 +49,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
 from das.errors import BudgetError
 from das.mechanisms.mechanism import Mechanism
+from das.privacy.joint_shifts import JointShifts, Noise
 from das.privacy.ledger import Chain, costs_of_paths
 from das.privacy.losses import Losses, compose_all, dominating, losses_of
 from das.queries.query import Query
@@ -85,6 +91,18 @@ class UnitShifts:
         """Return the cost in zCDP, exact."""
         return self.times * self.mechanism.unit_rho
 
+    @property
+    def added(self) -> tuple[Noise, ...]:
+        """Return the noise of the answers that one added record moves by 1."""
+        return (self.mechanism,) * self.times
+
+    def changes(self) -> Sequence[Noise]:
+        """Return the noise of the answers that one changed record moves by 1, at most."""
+        return self.added * 2
+
+
+Shifts = UnitShifts | JointShifts
+
 
 def unit_shift(query: Query, mechanism: Mechanism) -> UnitShifts:
     """Return the effect of one added record on a partition query: one answer moves by 1.
@@ -108,7 +126,7 @@ def unit_shift(query: Query, mechanism: Mechanism) -> UnitShifts:
 
 def losses_of_paths(
     n_levels: int,
-    strata: Sequence[Mapping[Chain, tuple[UnitShifts, ...]]],
+    strata: Sequence[Mapping[Chain, tuple[Shifts, ...]]],
     neighbors: Neighbors,
     least_delta: Fraction,
 ) -> Losses:
@@ -151,39 +169,60 @@ def losses_of_paths(
     grid = _root_below(2 * halves * max(largest_costs)) / _POINTS
 
     @cache
-    def one_shift(noise: Mechanism) -> Losses:
+    def one_shift(noise: Noise) -> Losses:
         return losses_of(noise.unit_losses(digits), grid, digits)
 
-    half = dominating([_half(n_levels, chains, one_shift) for chains in strata])
-    return half.repeated(halves)
+    def composed(several: Iterable[Noise]) -> Losses:
+        times = Counter(several)  # equal noise is composed by repeated squaring
+        return compose_all(one_shift(noise).repeated(n) for noise, n in times.items())
+
+    def added(shifts: Sequence[Shifts]) -> Losses:
+        return composed(noise for shift in shifts for noise in shift.added)
+
+    def changed(shifts: Sequence[Shifts]) -> Losses:
+        return composed(noise for shift in shifts for noise in shift.changes())
+
+    alone = [_along(n_levels, chains, added) for chains in strata]
+    shifts = [shift for chains in strata for own in chains.values() for shift in own]
+    if halves == 1 or not any(isinstance(shift, JointShifts) for shift in shifts):
+        return dominating([losses[0] for losses in alone]).repeated(halves)
+    if len(strata) > 1:
+        raise BudgetError(
+            "strata",
+            "have planned strategies, whose losses between strata are not known",
+            remedy="use the epsilon that follows from rho",
+        )
+    return _along(n_levels, strata[0], changed, alone[0])[0]
 
 
-def _half(
+def _along(
     n_levels: int,
-    chains: Mapping[Chain, tuple[UnitShifts, ...]],
-    one_shift: Callable[[Mechanism], Losses],
-) -> Losses:
-    """Return losses that dominate the losses of one added record, whatever chains tile its path.
+    chains: Mapping[Chain, tuple[Shifts, ...]],
+    losses_of_geounit: Callable[[Sequence[Shifts]], Losses],
+    apart: Mapping[int, Losses] | None = None,
+) -> dict[int, Losses]:
+    """Return losses that dominate those of a path from a geolevel down, whatever chains tile it.
 
     Args:
       n_levels: Number of geolevels.
       chains: Per chain of only children, the shifts of its queries. Chains tile a path if each
         geolevel of the path is in exactly one of them.
-      one_shift: Function that returns the losses of one unit shift under a mechanism.
+      losses_of_geounit: Function that returns the losses in one geounit.
+      apart: Losses of an old or new path from a geolevel down; None if there is one path. Two paths
+        are in the same geounits down to some geolevel, at least in the root.
     """
-    whole: dict[int, Losses] = {}  # losses of a path from a geolevel down
+    whole = dict[int, Losses]()
     for first in range(n_levels - 1, -1, -1):
         tiled = []
         for (top, last), shifts in chains.items():
             if top == first and (last + 1 == n_levels or last + 1 in whole):
-                times = Counter[Mechanism]()  # equal noise is composed by repeated squaring
-                for shift in shifts:
-                    times[shift.mechanism] += shift.times
-                parts = compose_all(one_shift(noise).repeated(n) for noise, n in times.items())
-                tiled.append(parts.compose(whole[last + 1]) if last + 1 < n_levels else parts)
+                part = losses_of_geounit(shifts)
+                tiled.append(part.compose(whole[last + 1]) if last + 1 < n_levels else part)
+        if tiled and apart and first:
+            tiled.append(apart[first].repeated(2))
         if tiled:
             whole[first] = dominating(tiled)
-    return whole[0]
+    return whole
 
 
 def _root_below(value: Fraction) -> Fraction:

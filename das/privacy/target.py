@@ -18,19 +18,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
 from das.errors import BudgetError
+from das.mechanisms.mechanism import Mechanism
 from das.privacy.accounting import rho_from_epsilon
+from das.privacy.joint_shifts import JointShifts
 from das.privacy.ledger import Chain
-from das.privacy.loss_distribution import UnitShifts, losses_of_paths
+from das.privacy.loss_distribution import Shifts, losses_of_paths
 from das.queries.sensitivity import Neighbors
 
 _DIGITS = 5  # decimal digits of rho; default, not measured
 
 # For each stratum and chain of geolevels: the noise at rho 1, and how many answers move by 1.
-Measured = tuple[tuple[tuple[Chain, tuple[UnitShifts, ...]], ...], ...]
+Measured = tuple[tuple[tuple[Chain, tuple[Shifts, ...]], ...], ...]
 
 
 @lru_cache(maxsize=64)
@@ -102,16 +105,22 @@ def _largest(at: Callable[[int], float], target: float, start: int) -> int | Non
     return low or None
 
 
-def _at(shift: UnitShifts, rho: Fraction) -> UnitShifts:
+def _at(shift: Shifts, rho: Fraction) -> Shifts:
     """Return the shifts with their noise rescaled from rho 1 to the given rho."""
-    noise = type(shift.mechanism).of(shift.mechanism.parameter / rho)
-    if noise.unit_rho != rho * shift.mechanism.unit_rho:
+    if isinstance(shift, JointShifts):
+        return replace(shift, noise=tuple(_scaled(noise, rho) for noise in shift.noise))
+    return replace(shift, mechanism=_scaled(shift.mechanism, rho))
+
+
+def _scaled(noise: Mechanism, rho: Fraction) -> Mechanism:
+    scaled = noise.of(noise.parameter / rho)
+    if scaled.unit_rho != rho * noise.unit_rho:
         raise BudgetError(
-            f"noise {shift.mechanism.kind}",
+            f"noise {noise.kind}",
             "has a cost that is not inverse to its parameter, so no budget follows from epsilon",
             remedy="set epsilon_from to rho",
         )
-    return UnitShifts(noise, shift.times)
+    return scaled
 
 
 def _magnitude(value: Fraction) -> int:

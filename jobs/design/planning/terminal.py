@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from operator import attrgetter
@@ -115,6 +116,9 @@ def _statements(summary: PlanSummary) -> list[str]:
     for limit in summary.limits:
         where = ", ".join(limit.geolevels) or "every geolevel"
         lines.append(f"limit: {limit.kind} {limit.name} at {where}")
+    if summary.root_core_seconds is not None:
+        seconds = math.ceil(summary.root_core_seconds)
+        lines.append(f"time: about {seconds:,} core seconds to fit the root to planned queries")
     return lines
 
 

@@ -13,11 +13,10 @@ from pydantic_core import to_json
 
 from das.errors import BudgetError, ConfigError
 from das.privacy.budget import Budget, group_total, total_from_epsilon
-from das.privacy.loss_distribution import unit_shift
 from das.privacy.target import rho_from_noise
 from das.queries.query import Query, parse_query
 from das.schema import Schema
-from das.strategy import Strategy, noisy_queries
+from das.strategy import Strategy, moved_answers
 from geography.lattice import Spine
 from geography.respine import design_spine
 from invariants.constraint import Constraint
@@ -378,7 +377,7 @@ def budget_by_noise(privacy: PrivacyConfig, epsilon: Fraction, strategy: Strateg
       strategy: What is measured.
 
     Raises:
-      BudgetError: Epsilon is the total itself, a query is not a partition, or no budget fits.
+      BudgetError: Epsilon is the total itself, losses of the noise are unknown, or no budget fits.
     """
     if privacy.definition.is_pure:
         raise BudgetError(
@@ -386,22 +385,8 @@ def budget_by_noise(privacy: PrivacyConfig, epsilon: Fraction, strategy: Strateg
             "cannot be noise under pure, where the total is epsilon itself",
             remedy="leave `epsilon_from` out of the run file",
         )
-    unit = Budget(Fraction(1), privacy.delta, privacy.neighbors)
-    n_levels = len(strategy.levels)
-    shifts = {
-        chain: [
-            (noisy.stratum, unit_shift(noisy.query, noisy.mechanism))
-            for noisy in noisy_queries(strategy, unit, *chain)
-        ]
-        for chain in combinations_with_replacement(range(n_levels), 2)
-    }
-    names = {name for queries in shifts.values() for name, _ in queries} - {""}
-    measured = tuple(
-        tuple(
-            (chain, tuple(shift for name, shift in queries if name in ("", stratum)))
-            for chain, queries in shifts.items()
-        )
-        for stratum in sorted(names) or [""]
-    )
+    unit, n_levels = Budget(Fraction(1), privacy.delta, privacy.neighbors), len(strategy.levels)
+    chains = combinations_with_replacement(range(n_levels), 2)
+    measured = moved_answers(strategy, unit, chains)
     rho = rho_from_noise(n_levels, measured, privacy.neighbors, epsilon, privacy.delta)
     return Budget(rho, privacy.delta, privacy.neighbors, epsilon_by_noise=epsilon)

@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from das.errors import BudgetError, LedgerError, VerificationError
+from das.privacy.accounting import rho_from_epsilon
 from das.queries.factor import Factor
 from das.queries.query import Query
+from jobs.cli.main import app
+from jobs.design.planning import summary
 from jobs.pipeline.config import workload
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_release
@@ -102,6 +106,18 @@ def test_a_planned_run_under_pure_privacy_keeps_every_promise(tmp_path: Path) ->
         assert output_equals_input(tmp_path / "exact", level), level
 
 
+def test_the_noise_of_planned_strategies_affords_a_larger_rho(tmp_path: Path) -> None:
+    """And the losses of this noise keep the target."""
+    toy.write_records(tmp_path)
+    target = {"privacy__epsilon": "3", "privacy__delta": "1/1000000", "privacy__rho": None}
+    config = configuration(tmp_path, privacy__epsilon_from="noise", **target)
+    budget = load_run(config).plan.budget
+    assert budget.rho > Fraction(102, 100) * rho_from_epsilon(Fraction(3), budget.delta)
+    result = CliRunner().invoke(app, ["validate", "--losses", str(config), "--json"])
+    assert result.exit_code == 0, result.output
+    assert 2.8 < json.loads(result.output)["by_noise"]["epsilon"] <= 3
+
+
 def test_a_ledger_of_other_noise_is_not_verified(tmp_path: Path) -> None:
     """Half the noise of one query, with the same costs on paper."""
     toy.write_records(tmp_path)
@@ -125,6 +141,19 @@ def alike(folder: Path, method: str, base: str, **changes) -> Path:
     path = folder / "allocation.yaml"
     path.write_text(yaml.safe_dump({"name": "planned", "levels": levels}))
     return toy.configuration(folder, privacy__allocation=str(path), **changes)
+
+
+def test_the_seconds_of_a_large_root_are_predicted(tmp_path: Path, monkeypatch) -> None:
+    """Products of plain counts are faster than those of ranges; listed queries are not predicted."""
+    monkeypatch.setattr(summary, "MOST_CELLS_IN_MATRICES", 1)
+    plain = load_run(alike(tmp_path, "residual_planner", "identity")).plan
+    seconds = plain.schema.size * summary.SECONDS_PER_CELL
+    assert summary.root_core_seconds(plain) == pytest.approx(seconds)
+    ranges = alike(tmp_path, "orp", "ranges")
+    assert summary.root_core_seconds(load_run(ranges).plan) > seconds
+    result = CliRunner().invoke(app, ["validate", str(ranges)])
+    assert "time: about 1 core seconds to fit the root to planned queries" in result.output
+    assert summary.root_core_seconds(load_run(toy.configuration(tmp_path)).plan) is None
 
 
 EXACT = {

@@ -1502,7 +1502,14 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/workload.py", "remove the attribute from the workload: one level needs no plan"):
         LIBRARY,
     ("das/privacy/cost.py", "convert the pure costs with to_zero_concentrated"): LIBRARY,
-    ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): LARGE,
+    ("das/privacy/loss_distribution.py", "use the epsilon that follows from rho"): TriedIn(
+        "tests/unit/das/privacy/test_loss_distribution.py::"
+        "test_planned_and_listed_geolevels_compose_and_strata_are_refused"
+    ),
+    ("das/mechanisms/normal.py", "use the epsilon that follows from rho"): TriedIn(
+        "tests/unit/das/privacy/test_loss_distribution.py::"
+        "test_little_noise_of_answers_that_move_by_several_integers_is_refused"
+    ),
     ("das/privacy/target.py", "set epsilon_from to rho"): TriedIn(
         "tests/unit/das/privacy/test_target_oracle.py::"
         "test_it_refuses_noise_whose_cost_is_not_inverse_to_its_parameter"

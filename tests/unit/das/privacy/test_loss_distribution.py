@@ -17,9 +17,10 @@ from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Mechanism
 from das.privacy.accounting import epsilon_from_rho
-from das.privacy.loss_distribution import UnitShifts, losses_of_paths, unit_shift
+from das.privacy.joint_shifts import JointShifts
+from das.privacy.loss_distribution import Shifts, UnitShifts, losses_of_paths, unit_shift
 from das.privacy.losses import Losses
-from das.queries.query import Factor, Query, marginal
+from das.queries.query import Factor, Query, marginal, parse_query
 from das.queries.sensitivity import Neighbors
 from das.schema import Attribute, Schema
 from tests.builders.histograms import from_dense
@@ -41,7 +42,7 @@ def shifts_of(noise: Law, parameter: Fraction, times: int = 1) -> UnitShifts:
     return UnitShifts(noise(parameter), times)
 
 
-HalfPath = tuple[tuple[UnitShifts, ...], ...]  # the shifts of each chain of a path
+HalfPath = tuple[tuple[Shifts, ...], ...]  # the shifts of each chain of a path
 
 
 def losses_along(path: HalfPath, delta: Fraction, neighbors: Neighbors) -> Losses:
@@ -244,6 +245,87 @@ def test_the_worst_of_several_strata_counts_and_a_change_may_go_from_one_to_anot
         found = losses_of_paths(1, strata, neighbors, DELTA).epsilon(DELTA)
         alone = [losses_of_paths(1, [one], neighbors, DELTA).epsilon(DELTA) for one in strata]
         assert max(alone) - 1e-6 <= found <= max(alone) + 1e-3
+
+
+# --- planned strategies --------------------------------------------------------------------------
+
+PERSONS = Schema("s", (Attribute("sex", ("f", "m")), Attribute("age", ("0", "1", "2"))))
+SETS = ["total", "contrasts(sex)", "residual(age)", "contrasts(sex) * residual(age)"]
+
+
+def moved_by(
+    shifts: JointShifts, before: tuple[int, int], after: tuple[int, int] | None
+) -> tuple[tuple[int, int], ...]:
+    """(distance, sigma^2) of the answers that move when a record changes its (block, cell).
+
+    There are two blocks. Without a place after the change, the record is removed.
+    """
+    out = []
+    for geounit in ({0, 1}, {0}, {1}):
+        change = np.zeros(6, np.int64)
+        for place, sign in ((before, -1), (after, 1)):
+            if place is not None and place[0] in geounit:
+                change[place[1]] += sign
+        for query, noise in zip(shifts.queries, shifts.noise, strict=True):
+            steps = reduce(np.kron, [factor.matrix for factor in query.factors]) @ change
+            out += [(abs(step), int(noise.parameter)) for step in steps.tolist() if step]
+    return tuple(sorted(out))
+
+
+def delta_of_moves(moves: tuple[tuple[int, int], ...], epsilon: float) -> float:
+    """Delta from the exact losses (v^2 - 2 v z) / (2 sigma^2), which lie on a common lattice."""
+    unit = 2 * math.lcm(*(sigma_sq for _, sigma_sq in moves))
+    masses, lowest = np.ones(1), 0
+    for step, sigma_sq in moves:
+        law, scale = pmf(GAUSSIAN, Fraction(sigma_sq)), unit // (2 * sigma_sq)
+        spread = np.zeros(2 * step * scale * (len(law) - 1) + 1)
+        spread[:: 2 * step * scale] = law
+        masses = np.convolve(masses, spread)
+        lowest += scale * (step**2 - step * (len(law) - 1))
+    losses = (lowest + np.arange(len(masses))) / unit
+    return float((masses * np.maximum(-np.expm1(epsilon - losses), 0)).sum())
+
+
+@pytest.mark.parametrize(
+    ("sigma_sq", "closeness"), [((8, 8, 24, 24), 1.05), ((2, 48, 96, 96), 1.02)]
+)
+def test_no_neighbors_lose_more_of_a_planned_strategy_and_some_nearly_as_much(sigma_sq, closeness):
+    """Every pair of neighbors of a root with two blocks, all with the same queries and noise."""
+    queries = tuple(parse_query(PERSONS, text) for text in SETS)
+    shifts = JointShifts(queries, tuple(GAUSSIAN(Fraction(one)) for one in sigma_sq))
+    places = [*itertools.product(range(2), range(6))]
+    for neighbors, pairs in (
+        (Neighbors.UNBOUNDED, [(place, None) for place in places]),
+        (Neighbors.BOUNDED, [*itertools.combinations(places, 2)]),
+    ):
+        distinct = {moved_by(shifts, *pair) for pair in pairs}
+        for delta in (Fraction(1, 100), Fraction(1, 10**6)):
+            losses = losses_along(((shifts,), (shifts,)), delta, neighbors)
+            claimed = losses.epsilon(delta)
+            less = claimed / closeness
+            assert max(delta_of_moves(m, claimed) for m in distinct) <= delta / OWN_ROUNDING
+            assert max(delta_of_moves(m, less) for m in distinct) > delta
+
+
+def test_planned_and_listed_geolevels_compose_and_strata_are_refused():
+    queries = tuple(parse_query(PERSONS, text) for text in SETS)
+    planned = JointShifts(queries, (GAUSSIAN(Fraction(100)),) * 4)
+    listed = shifts_of(GAUSSIAN, Fraction(9), 2)
+    claimed = epsilon_along(((planned,), (listed,)), DELTA, Neighbors.BOUNDED)
+    alone = [epsilon_along(((one,),), DELTA, Neighbors.BOUNDED) for one in (planned, listed)]
+    assert max(alone) < claimed < sum(alone)
+    with pytest.raises(BudgetError, match="strata: have planned strategies"):
+        losses_of_paths(1, [{(0, 0): (planned,)}] * 2, Neighbors.BOUNDED, DELTA)
+
+
+def test_little_noise_of_answers_that_move_by_several_integers_is_refused():
+    residual = parse_query(PERSONS, "residual(age)")
+    little = JointShifts((residual,), (GAUSSIAN(Fraction(1)),))
+    with pytest.raises(BudgetError, match=r"discrete Gaussian noise: has no known losses.*σ² 1;"):
+        epsilon_along(((little,),), DELTA, Neighbors.UNBOUNDED)
+    other = JointShifts((residual,), (laplace(Fraction(2)),))
+    with pytest.raises(BudgetError, match="discrete Laplace noise: has no known losses"):
+        epsilon_along(((other,),), DELTA, Neighbors.UNBOUNDED)
 
 
 # --- published figures ---------------------------------------------------------------------------

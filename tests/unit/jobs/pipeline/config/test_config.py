@@ -249,13 +249,17 @@ def shipped_strategy(path: Path) -> Strategy:
 def test_every_shipped_allocation_spends_exactly_rho():
     for path in shipped("allocation"):
         strategy = shipped_strategy(path)
+        for planned in strategy.levels:
+            planned.check_joint_cost(Neighbors.BOUNDED)
         budget = Budget(PERSONS, DELTA, Neighbors.BOUNDED)
         for stratum in [stratum.name for stratum in strategy.strata] or [""]:
             spent = Fraction(0)
             for level in range(len(strategy.levels)):
                 for noisy in noisy_queries(strategy, budget, level, level):
                     if noisy.stratum in ("", stratum):
-                        delta_sq = l2_sensitivity_sq(noisy.query, Neighbors.BOUNDED)
+                        delta_sq = noisy.sensitivity_sq  # of a query that is charged jointly
+                        if delta_sq is None:
+                            delta_sq = l2_sensitivity_sq(noisy.query, Neighbors.BOUNDED)
                         spent += Fraction(delta_sq) / (2 * noisy.mechanism.sigma_sq)
             assert spent == PERSONS
 
