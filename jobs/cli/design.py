@@ -83,12 +83,21 @@ def plan(
 def init(request: DraftRequest) -> None:
     """Draft a schema, run file and allocation from records.
 
-    Reads confidential data, and prints and writes no counts. Compare the levels of the schema,
+    Reads confidential data, and prints and writes no counts of persons, but for the number of
+    records of a survey. Compare the levels of the schema,
     which are taken from the data, with the questionnaire.
     """
-    from jobs.design.drafting.draft import draft
+    if request.survey:
+        from jobs.design.drafting.survey import draft_survey
+        from jobs.survey.plan import load_survey
 
-    made = draft(request)
+        places = {"geocode": request.geocode, "geolevels": request.geolevels}
+        refuse_options("is for a census", **places, geounits=request.geounits)
+        made = draft_survey(request, load_survey)
+    else:
+        from jobs.design.drafting.draft import draft
+
+        made = draft(request)
     for path in made.files:
         typer.echo(printable(str(path)))
     if not made.is_whole:
@@ -99,7 +108,8 @@ def init(request: DraftRequest) -> None:
         typer.echo(printable(f"  {check}"))
     typer.echo("\nThen continue with:\n")
     run = shlex.quote(str(request.folder / "run.yaml"))
-    for command in ("validate", "generate rehearsal --like", "run"):
+    rehearsal = () if request.survey else ("generate rehearsal --like",)
+    for command in ("validate", *rehearsal, "run"):
         typer.echo(printable(f"  das {command} {run}"))
 
 

@@ -77,6 +77,7 @@ class DraftRequest:
       keep: Column of codes to keep, even if it looks like something else; repeat for more.
       delimiter: Field separator of a CSV file. Default: detected.
       rows: Number of rows to read.
+      survey: Draft the run file of a survey, without geography. All rows are read and counted.
     """
 
     data: Place
@@ -91,6 +92,7 @@ class DraftRequest:
     keep: tuple[str, ...] = ()
     delimiter: str | None = None
     rows: int = 1_000_000
+    survey: bool = False
 
 
 @dataclass(frozen=True)

@@ -47,46 +47,31 @@ class Geocoded:
 
 
 @dataclass(frozen=True)
-class RunText:
-    """Contents of the drafted run file.
+class DraftText:
+    """Contents of a drafted run file, of a census or a survey.
 
     Attributes:
       request: Options of `das init`.
-      data: The person records.
-      listed: The public list of geounits; None if the user gave no list.
-      guessed: Whether the column of the geocodes was guessed.
-      levels: Geolevels, root first.
       proposed: Attributes, and columns left out.
       tables: Tables to release.
       rho: The budget.
-      notes: Further points to check about the geography.
       account: Account of the people of the data.
       may_be_other: Whether the account may be one of other people.
-      names: Geolevel to the column of the list with names; None to find them.
+      notes: Further points to check.
     """
 
     request: DraftRequest
-    data: Geocoded
-    listed: Geocoded | None
-    guessed: bool
-    levels: Sequence[Geolevel]
     proposed: Proposed
     tables: Sequence[str]
     rho: Fraction
     account: Place
     may_be_other: bool
-    notes: Sequence[str] = ()
-    names: Mapping[str, str] | None = None
+    notes: Sequence[str]
 
     @property
     def name(self) -> str:
         """Return the name of the run."""
         return attribute_name(self.request.data.stem)
-
-    @property
-    def digits(self) -> int:
-        """Return the length of the geocodes."""
-        return self.levels[-1].digits
 
     def written(self, path: Place) -> str:
         """Return a path as written in the run file: local paths relative to its folder."""
@@ -94,6 +79,30 @@ class RunText:
             return str(path)
         named = path.parent.resolve() / path.name  # a link at the end may point elsewhere later
         return Path(os.path.relpath(named, self.request.folder.resolve())).as_posix()
+
+
+@dataclass(frozen=True)
+class RunText(DraftText):
+    """Contents of the drafted run file of a census.
+
+    Attributes:
+      data: The person records.
+      listed: The public list of geounits; None if the user gave no list.
+      guessed: Whether the column of the geocodes was guessed.
+      levels: Geolevels, root first.
+      names: Geolevel to the column of the list with names; None to find them.
+    """
+
+    data: Geocoded
+    listed: Geocoded | None
+    guessed: bool
+    levels: Sequence[Geolevel]
+    names: Mapping[str, str] | None = None
+
+    @property
+    def digits(self) -> int:
+        """Return the length of the geocodes."""
+        return self.levels[-1].digits
 
 
 def quoted(text: str) -> str:
@@ -109,7 +118,7 @@ def schema_text(run: RunText) -> str:
     """Return the schema file."""
     proposed = run.proposed
     lines = [
-        *_comment(
+        *comment_lines(
             f"Schema proposed by `das init` for {run.request.data.name}. It is published with "
             "every release, so it must come from public sources, such as the questionnaire or the "
             "code list, and not from the data: a level that is listed only because it occurs in "
@@ -124,21 +133,23 @@ def schema_text(run: RunText) -> str:
     for attribute in proposed.attributes:
         lines.append(f"  - name: {quoted(attribute.name)}")
         if attribute.source == AGES:
-            lines += _comment("All possible ages, independent of the data.", 4)
+            lines += comment_lines("All possible ages, independent of the data.", 4)
         elif attribute.source == CODEBOOK:
-            lines += _comment("From the code list.", 4)
+            lines += comment_lines("From the code list.", 4)
         else:
-            lines += _check("levels were read from the file; compare with your questionnaire", 4)
-        lines += _flow("    levels: ", attribute.levels)
+            lines += check_lines(
+                "levels were read from the file; compare with your questionnaire", 4
+            )
+        lines += list_lines("    levels: ", attribute.levels)
         for recode, groups in attribute.recodes.items():
             recodes += [f"  - name: {quoted(recode)}", f"    attribute: {quoted(attribute.name)}"]
             recodes.append("    groups:")
             for label, levels in groups.items():
-                recodes += _flow(f"      {quoted(label)}: ", levels)
+                recodes += list_lines(f"      {quoted(label)}: ", levels)
     if recodes:
         lines += ["recodes:                        # groups of levels, for queries", *recodes]
     else:
-        lines += _comment(
+        lines += comment_lines(
             "Define groups of levels for queries, such as children and adults, here under "
             "`recodes`: docs/configuration.md"
         )
@@ -151,7 +162,7 @@ def run_text(run: RunText) -> str:
     The line `ALLOCATION` marks its position.
     """
     lines = [
-        *_comment(
+        *comment_lines(
             f"Run file proposed by `das init` for {run.request.data.name}. Check the points marked "
             "`# check:`. Next: das validate, das generate --like (a rehearsal with invented "
             "persons), das run. All keys: docs/configuration.md"
@@ -163,7 +174,7 @@ def run_text(run: RunText) -> str:
         "output:",
         "  directory: out                # OUT/release can be published; all else is confidential",
         "privacy:",
-        *_account(run),
+        *account_lines(run),
     ]
     return "\n".join([*lines, ""])
 
@@ -191,13 +202,13 @@ def _geography(run: RunText) -> list[str]:
     lines = ["geography:", "  levels:                       # root first"]
     for level in run.levels:
         if level.why.startswith("guessed"):
-            lines += _check(level.why, 4)
+            lines += check_lines(level.why, 4)
         lines.append(f"    - {{name: {level.name}, digits: {level.digits}}}")
     for note in run.notes:
-        lines += _check(note, 2)
+        lines += check_lines(note, 2)
     if run.listed is None:
         leaf = run.levels[-1].name
-        lines += _check(
+        lines += check_lines(
             f"there is no list of geounits, so the geocodes of the level {leaf} come from the data "
             "and are published exactly, which reveals that all others are empty. Under geounits, "
             "give a public list of all of them, empty ones included, made without the data",
@@ -225,10 +236,15 @@ def _source(run: RunText, file: Geocoded, indent: int, guessed: bool = False) ->
         lines.append(f"delimiter: {quoted(str(file.look.delimiter))}")
     lines = [" " * indent + line for line in lines]
     if guessed:
-        lines[1:1] = _check(f"the column of geocodes was guessed: {_columns(file.geocode)}", indent)
+        lines[1:1] = check_lines(
+            f"the column of geocodes was guessed: {_columns(file.geocode)}", indent
+        )
     if file.lost(run.digits):
         why = "geocodes are numbers that lost their leading zeros, as in spreadsheets"
-        lines += [*_check(f"{why}; restored here", indent), f"{' ' * indent}leading_zeros: lost"]
+        lines += [
+            *check_lines(f"{why}; restored here", indent),
+            f"{' ' * indent}leading_zeros: lost",
+        ]
     return lines
 
 
@@ -243,28 +259,21 @@ def _products(run: RunText) -> list[str]:
         "      columns:                  # attribute: column, and value in it: level",
     ]
     for attribute in run.proposed.attributes:
-        lines += _column(attribute)
+        lines += column_lines(attribute, 8)
     if run.proposed.left_out:
-        lines += _comment("Columns that are not used:", 6)
+        lines += comment_lines("Columns that are not used:", 6)
         for name, why in run.proposed.left_out.items():
-            lines += _check(f"{quoted(name)} is not used: it {why}", 6)
-    privacy = _check if run.request.rho is None else _comment
+            lines += check_lines(f"{quoted(name)} is not used: it {why}", 6)
     lines += [
         "    privacy:",
-        *privacy(
-            "rho is the total privacy budget, an exact fraction: a bound on what the release "
-            "reveals about one person. das validate prints the equivalent epsilon. The value is a "
-            "decision of your office, not a recommendation of this program. docs/privacy.md",
-            6,
-        ),
-        f'      rho: "{run.rho}"',
+        *budget_lines(run, 6),
         ALLOCATION,
-        *_comment(
+        *comment_lines(
             "Only counts listed here are published exactly, such as the total of the country:", 4
         ),
         f"    # invariants: [{{query: total, geolevel: {run.levels[0].name}}}]",
         "    output:",
-        *_comment(
+        *comment_lines(
             "Tables to release besides the microdata: a query for all geolevels, or {query: ..., "
             "geolevels: [...]}. Detailed tables of the last geolevel are mostly noise. "
             "docs/tables.md",
@@ -299,27 +308,41 @@ def _unrelated(run: RunText) -> list[str]:
     named = ", ".join(" * ".join(pair) for pair in pairs[:_MOST_PAIRS])
     more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
     why = "no table joins these attributes, so microdata show their relation close to chance"
-    return _check(f"{why}; add a table for each one that you need: {named}{more}", 6)
+    return check_lines(f"{why}; add a table for each one that you need: {named}{more}", 6)
 
 
-def _account(run: RunText) -> list[str]:
-    lines = _comment(
+def budget_lines(run: DraftText, indent: int) -> list[str]:
+    """Return the key `rho`."""
+    privacy = check_lines if run.request.rho is None else comment_lines
+    why = (
+        "rho is the total privacy budget, an exact fraction: a bound on what the release "
+        "reveals about one person. das validate prints the equivalent epsilon. The value is a "
+        "decision of your office, not a recommendation of this program. docs/privacy.md"
+    )
+    return [*privacy(why, indent), f'{" " * indent}rho: "{run.rho}"']
+
+
+def account_lines(run: DraftText) -> list[str]:
+    """Return the key `account` of the section `privacy`."""
+    lines = comment_lines(
         "The account records every budget spent on these people, and its limit (das account "
         "--limit). Name the same file in every run file about them.",
         2,
     )
     if run.may_be_other:
         doubt = "another file in this folder has this account: are its people the same? If not, "
-        lines = _check(f"{doubt}name a new file", 2)
+        lines = check_lines(f"{doubt}name a new file", 2)
     return [*lines, f"  account: {quoted(run.written(run.account))}"]
 
 
-def _column(attribute: Proposal) -> list[str]:
+def column_lines(attribute: Proposal, indent: int) -> list[str]:
+    """Return the entry of an attribute under `columns`."""
+    start = " " * indent
     if not attribute.codes:
-        return [f"        {quoted(attribute.name)}: {quoted(attribute.column)}"]
-    lines = [f"        {quoted(attribute.name)}:", f"          column: {quoted(attribute.column)}"]
+        return [f"{start}{quoted(attribute.name)}: {quoted(attribute.column)}"]
+    lines = [f"{start}{quoted(attribute.name)}:", f"{start}  column: {quoted(attribute.column)}"]
     pairs = [f"{quoted(code)}: {quoted(label)}" for code, label in attribute.codes.items()]
-    return [*lines, "          codes:", *_wrapped("            {", pairs, "}")]
+    return [*lines, f"{start}  codes:", *_wrapped(f"{start}    {{", pairs, "}")]
 
 
 def _columns(geocode: GeocodeColumns) -> str:
@@ -333,7 +356,8 @@ def _columns(geocode: GeocodeColumns) -> str:
     return f"[{', '.join(parts)}]"
 
 
-def _flow(head: str, texts: Iterable[str]) -> list[str]:
+def list_lines(head: str, texts: Iterable[str]) -> list[str]:
+    """Return a list of texts, broken into lines."""
     return _wrapped(f"{head}[", [*map(quoted, texts)], "]")
 
 
@@ -351,7 +375,7 @@ def _wrapped(head: str, items: Sequence[str], end: str) -> list[str]:
     return lines
 
 
-def _comment(text: str, indent: int = 0, more: str = "") -> list[str]:
+def comment_lines(text: str, indent: int = 0, more: str = "") -> list[str]:
     """Break a text into comment lines."""
     start = f"{' ' * indent}# "
     return textwrap.wrap(
@@ -364,13 +388,14 @@ def _comment(text: str, indent: int = 0, more: str = "") -> list[str]:
     )
 
 
-def _check(text: str, indent: int) -> list[str]:
-    return _comment(f"check: {text}", indent, more="  ")
+def check_lines(text: str, indent: int) -> list[str]:
+    """Break a point for the office to check into comment lines."""
+    return comment_lines(f"check: {text}", indent, more="  ")
 
 
 def allocation_head(tables: Sequence[str], levels: Sequence[str]) -> str:
     """Return the comment at the top of an allocation file."""
-    comment = _comment(
+    comment = comment_lines(
         "Shares of the budget by geolevel and query: exact fractions that add up to 1. "
         f"Planned for {', '.join(tables)}, equally weighted, at {', '.join(levels)}. "
         "Queries that no table needs get almost no budget. das plan run.yaml shows expected "

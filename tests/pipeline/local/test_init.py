@@ -579,3 +579,39 @@ def test_whatever_is_proposed_is_accepted_and_runs(
     run.write_text(run.read_text() + SEEDED)
     assert yaml.safe_load(run.read_text())["privacy"]
     assert (release_of(execute(run)).manifest).exists()
+
+
+def test_a_file_without_geography_becomes_a_survey(das: Das, tmp_path: Path) -> None:
+    """Every value of the file has a label or a bin; the shares of all parts are the budget."""
+    rows = [
+        f"{nr};{'mwd'[nr % 3]};{nr % 90};{['*', 'a', ''][nr % 3]};{nr * 37}" for nr in range(1, 301)
+    ]
+    data = tmp_path / "people.csv"
+    data.write_text("\n".join(["nr;Sexo;Idade;Est. civil;Renda", *rows, ""]), encoding="utf-8")
+    table = ("--table", "Sexo * est_civil")
+    code, said = das("init", "--survey", data, tmp_path / "new", *table, "--rho", "2")
+    assert code == 0, said
+    assert '"Renda": {column: "Renda", bins:' in said
+    assert "generate" not in said
+    run = yaml.safe_load((tmp_path / "new" / "run.yaml").read_text())
+    assert run["data"]["n_records"] == 300
+    assert run["data"]["columns"]["est_civil"]["codes"] == {
+        "*": "(star)", "a": "a", "": "missing"
+    }  # fmt: skip
+    assert run["marginals"]["tables"] == ["sexo * est_civil"]
+    assert stat.S_IMODE((tmp_path / "new" / "run.yaml").stat().st_mode) == 0o600
+    text = (tmp_path / "new" / "run.yaml").read_text()
+    text = text.replace("synthesis:", "synthesis:\n  components: 5\n  n_fits: 1\n  steps: 5", 1)
+    seeded = "privacy:\n  randomness: {source: seeded_not_for_release, seed: 3}"
+    (tmp_path / "new" / "run.yaml").write_text(text.replace("privacy:", seeded))
+    code, said = das("run", tmp_path / "new" / "run.yaml", "--quiet")
+    assert code == 0, said
+    code, said = das("verify", tmp_path / "new" / "out" / "release", "--quiet")
+    assert code == 0, said
+
+
+def test_a_survey_has_no_places(das: Das, tmp_path: Path) -> None:
+    persons = VILLAGES / "persons.csv"
+    code, said = das("init", "--survey", persons, tmp_path / "new", "--geocode", "Village")
+    assert (code, (tmp_path / "new").exists()) == (2, False)
+    assert "--geocode: is for a census" in said
