@@ -23,6 +23,7 @@ from jobs.design.drafting.geolevels import (
     propose_geolevels,
     read_geolevels,
 )
+from jobs.design.drafting.merge import merge, places_of
 from jobs.design.drafting.recode import FILE as GEOCODES
 from jobs.design.drafting.recode import Recoded, is_plain, match_columns, read_list, recode
 from jobs.design.drafting.texts import (
@@ -60,7 +61,8 @@ from jobs.pipeline.storage.place import Place
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 _RHO = "1"
-_FILES = ("schema.yaml", "allocation.yaml", "run.yaml")
+RUN_FILE = "run.yaml"
+_FILES = ("schema.yaml", "allocation.yaml", RUN_FILE)
 ALL_ROWS = 1 << 62  # rows
 _UNLISTED = (
     "some geocodes of the data are not in the list of geounits: das run refuses them and names the "
@@ -74,21 +76,23 @@ class Draft:
     """Written draft.
 
     Attributes:
-      files: Schema, allocation and run file.
+      run_file: The run file.
+      files: All files.
       checks: Points for the office to check.
       is_whole: Whether all rows of the data were read.
     """
 
+    run_file: Path
     files: Sequence[Path]
     checks: tuple[str, ...]
     is_whole: bool
 
     @classmethod
-    def of(cls, files: Sequence[Path], look: Look) -> Draft:
+    def of(cls, run_file: Path, files: Sequence[Path], look: Look) -> Draft:
         """Read the points to check from the written files."""
         texts = [path.read_text(encoding="utf-8") for path in files if path.suffix == ".yaml"]
         checks = [check for text in texts for check in checks_of(text)]
-        return cls(files, tuple(dict.fromkeys(checks)), look.is_whole)
+        return cls(run_file, files, tuple(dict.fromkeys(checks)), look.is_whole)
 
 
 def draft(request: DraftRequest) -> Draft:
@@ -103,7 +107,13 @@ def draft(request: DraftRequest) -> Draft:
     """
     rho, look, wanted = requested_look(request)
     usable = [column for column in look.columns if column.name not in request.leave_out]
-    data, listed, guessed, recoded = _geocoded_files(request, look, usable)
+    recoded, is_new, guessed = None, True, False
+    if request.into is not None:
+        request, recoded, table = places_of(request, request.into, ALL_ROWS)
+    if recoded is None:
+        data, listed, guessed, recoded = _geocoded_files(request, look, usable)
+    else:
+        is_new, (data, listed) = False, _by_table(request, look, usable, recoded, table)
     if guessed:
         _refuse_doubtful(data, listed, usable)
     levels, notes = _geolevels(request, data, listed, recoded)
@@ -118,13 +128,15 @@ def draft(request: DraftRequest) -> Draft:
     text = RunText(*head, data, listed, guessed, levels, of_places)
     refuse_unknown_tables(tables, text.name, proposed)
     with drafted(request.folder) as made:
-        if recoded is not None:
+        if recoded is not None and is_new:
             with writing(made):
                 recoded.write(made / GEOCODES)
         _fill(made, text)
         hide(made)
-    names_of_files = [*_FILES, *([GEOCODES] if recoded is not None else [])]
-    return Draft.of([request.folder / name for name in names_of_files], look)
+    run_file = request.folder / RUN_FILE if request.into is None else merge(text, request.into)
+    made_files = [*(request.folder / name for name in _FILES[:-1]), run_file]
+    made_files += [file] if (file := request.folder / GEOCODES).exists() else []
+    return Draft.of(run_file, made_files, look)
 
 
 def hide(made: Path) -> None:
@@ -210,7 +222,8 @@ def _geocoded_files(
     if path is not None and list_look is not None:
         recoded = _recoded(request, look, usable, list_look)
         if recoded is not None:
-            return *_by_table(request, look, usable, recoded), False, recoded
+            table = request.folder / GEOCODES
+            return *_by_table(request, look, usable, recoded, table), False, recoded
     matched = None if list_look is None else _matched_by_list(request, look, usable, list_look)
     names = _stated_columns(request, look) or (matched or find_geocode(usable),)
     for name in names:
@@ -263,10 +276,10 @@ def _recoded(
 
 
 def _by_table(
-    request: DraftRequest, look: Look, usable: Sequence[Column], recoded: Recoded
+    request: DraftRequest, look: Look, usable: Sequence[Column], recoded: Recoded, path: Place
 ) -> tuple[Geocoded, Geocoded]:
-    """Return the geocodes of the data and of the new table of geocodes."""
-    path, digits = request.folder / GEOCODES, recoded.levels[-1].digits
+    """Return the geocodes of the data and of a table of geocodes."""
+    digits = recoded.levels[-1].digits
     geocode = GeocodeTable(table=path, columns=[*recoded.columns])
     column = Column("geocode", shortest=digits, longest=digits, is_code=True)
     others = [one.name for one in usable if one.name not in recoded.columns and not one.fault]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
+from importlib.resources import files
 from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
 
 from jobs.design.drafting.attributes import AGES, Proposal, Proposed, propose
 from jobs.design.drafting.draft import (
     ALL_ROWS,
+    RUN_FILE,
     Draft,
     hide,
     refuse_unknown_tables,
@@ -34,21 +38,8 @@ from jobs.pipeline.config.upgrade import FORMAT
 from jobs.pipeline.storage.account import proposed_account
 from jobs.pipeline.storage.files import drafted, writing
 
-_AGES = range(0, 101, 5)  # lower edges of the bins
-_SD_OF_AGES = 25  # ages spread evenly from 0 to 85 have 24.5 (computed)
+_AGES = [*range(0, 101, 5)]  # lower edges of the bins
 _SHARE_OF_MEAN, _SHARE_OF_TABLES = Fraction(1, 20), Fraction(1, 2)  # defaults, not measured
-_FILE = "run.yaml"
-
-
-@dataclass(frozen=True)
-class SurveyText(DraftText):
-    """Contents of the drafted run file.
-
-    Attributes:
-      look: Columns and number of records of the file.
-    """
-
-    look: Look
 
 
 def draft_survey(request: DraftRequest, load: Callable[[Path], object]) -> Draft:
@@ -70,14 +61,14 @@ def draft_survey(request: DraftRequest, load: Callable[[Path], object]) -> Draft
     proposed = Proposed(tuple(map(_of_survey, found.attributes)), found.left_out)
     account = proposed_account(absolute_path(request.data))
     notes = unlisted_codes(look, proposed)
-    text = SurveyText(request, proposed, wanted.tables, rho, *account, notes, look)
+    text = DraftText(request, proposed, wanted.tables, rho, *account, notes)
     refuse_unknown_tables(text.tables, text.name, proposed)
     with drafted(request.folder) as made:
         with writing(made):
-            (made / _FILE).write_text(survey_text(text), encoding="utf-8")
-        load(made / _FILE)
+            (made / RUN_FILE).write_text(survey_text(text, look), encoding="utf-8")
+        load(made / RUN_FILE)
         hide(made)
-    return Draft.of([request.folder / _FILE], look)
+    return Draft.of(request.folder / RUN_FILE, [request.folder / RUN_FILE], look)
 
 
 def _of_survey(attribute: Proposal) -> Proposal:
@@ -88,67 +79,17 @@ def _of_survey(attribute: Proposal) -> Proposal:
     return replace(attribute, levels=levels, codes=labels, recodes={})
 
 
-def survey_text(run: SurveyText) -> str:
-    """Return the run file."""
-    lines = [
-        *comment_lines(
-            f"Run file of a survey proposed by `das init` for {run.request.data.name}. Check the "
-            "points marked `# check:`. Next: das validate, das run. docs/survey.md"
-        ),
-        *("kind: survey", f"format: {FORMAT}", f"name: {quoted(run.name)}", "privacy:"),
-        *budget_lines(run, 2),
-        *account_lines(run),
-        "data:                           # confidential; stays where it is",
-        f"  path: {quoted(run.written(run.request.data))}",
+def survey_text(run: DraftText, look: Look) -> str:
+    """Return the run file; the shares of its parts sum to 1."""
+    ages = [
+        one.name for one in run.proposed.attributes if one.source == AGES and "" not in one.codes
     ]
-    if run.look.delimiter not in (None, ","):
-        lines.append(f"  delimiter: {quoted(str(run.look.delimiter))}")
-    lines += [
-        *check_lines("the number of records was counted, and is published: is it public?", 2),
-        f"  n_records: {run.look.rows}",
-        "  columns:                      # attribute: column, and value in it: level",
-        *comment_lines("Levels are published, so they must come from public sources.", 4),
-    ]
-    for note in run.notes:
-        lines += check_lines(note, 4)
-    for attribute in run.proposed.attributes:
-        lines += _column(attribute)
-    for name, why in run.proposed.left_out.items():
-        lines += check_lines(f"{quoted(name)} is not used: it {why}{_as_number(run, name)}", 4)
-    return "\n".join([*lines, *_parts(run), "output:", "  directory: out", ""])
-
-
-def _column(attribute: Proposal) -> list[str]:
-    if attribute.source != AGES:
-        found = check_lines("levels were read from the file; compare with your questionnaire", 4)
-        return [*(found if attribute.source == "file" else ()), *column_lines(attribute, 4)]
-    missing = ', missing: {"": missing}' if "" in attribute.codes else ""
-    bins = f"bins: {[*_AGES]}{missing}"
-    return [f"    {quoted(attribute.name)}: {{column: {quoted(attribute.column)}, {bins}}}"]
-
-
-def _as_number(run: SurveyText, name: str) -> str:
-    """Return how to use a column of numbers; empty for other columns."""
-    column = run.look.column(name)
-    if column is None or column.fault or column.is_unique or not column.is_number:
-        return ""
-    empty = ', missing: {"": missing}' if column.has_missing else ""
-    entry = f"{quoted(name)}: {{column: {quoted(name)}, bins: [0, 100, 1000]{empty}}}"
-    return f". To use its numbers, add a line with public lower edges of bins, such as {entry}"
-
-
-def _parts(run: SurveyText) -> list[str]:
-    """Return the parts of the release and their shares of the budget, which sum to 1."""
-    lines, rest = [], Fraction(1)
-    ages = [one.name for one in run.proposed.attributes if one.source == AGES]
-    known = [one.name for one in run.proposed.attributes if "" not in one.codes]
-    for name in [name for name in ages if name in known][:1]:
-        lines += ["statistics:", f"  - mean: {quoted(name)}", f"    low: {_AGES[0]}"]
-        lines += [f"    high: {_AGES[-1]}", f"    sd_bound: {_SD_OF_AGES}"]
-        lines.append(f'    share: "{_SHARE_OF_MEAN}"')
-        rest -= _SHARE_OF_MEAN
-    if run.tables:
-        lines += ["marginals:                      # unbiased tables with known errors"]
-        lines += [*list_lines("  tables: ", run.tables), f'  share: "{_SHARE_OF_TABLES}"']
-        rest -= _SHARE_OF_TABLES
-    return [*lines, "synthesis:                      # microdata", f'  share: "{rest}"']
+    rest = 1 - (_SHARE_OF_MEAN if ages else 0) - (_SHARE_OF_TABLES if run.tables else 0)
+    source = (files("jobs.design.drafting") / "survey.yaml.j2").read_text("utf-8")
+    lines = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+    return lines.from_string(source).render(
+        **{"run": run, "look": look, "format": FORMAT, "ages": _AGES, "mean": (*ages, "")[0]},
+        **{"share_of_mean": _SHARE_OF_MEAN, "share_of_tables": _SHARE_OF_TABLES, "rest": rest},
+        **{"comment": comment_lines, "check": check_lines, "columns": column_lines},
+        **{"budget": budget_lines, "account": account_lines, "list": list_lines, "quoted": quoted},
+    )

@@ -70,8 +70,9 @@ class DraftText:
 
     @property
     def name(self) -> str:
-        """Return the name of the run."""
-        return attribute_name(self.request.data.stem)
+        """Return the name of the run; the product, if there are others."""
+        request = self.request
+        return attribute_name(request.data.stem if request.into is None else request.product)
 
     def written(self, path: Place) -> str:
         """Return a path as written in the run file: local paths relative to its folder."""
@@ -170,7 +171,8 @@ def run_text(run: RunText) -> str:
         f"format: {FORMAT}",
         f"name: {quoted(run.name)}",
         *_geography(run),
-        *_products(run),
+        "products:",
+        *product_lines(run),
         "output:",
         "  directory: out                # OUT/release can be published; all else is confidential",
         "privacy:",
@@ -204,8 +206,6 @@ def _geography(run: RunText) -> list[str]:
         if level.why.startswith("guessed"):
             lines += check_lines(level.why, 4)
         lines.append(f"    - {{name: {level.name}, digits: {level.digits}}}")
-    for note in run.notes:
-        lines += check_lines(note, 2)
     if run.listed is None:
         leaf = run.levels[-1].name
         lines += check_lines(
@@ -214,7 +214,9 @@ def _geography(run: RunText) -> list[str]:
             "give a public list of all of them, empty ones included, made without the data",
             2,
         )
-        lines.append(f"  # geounits: {{path: geounits.csv, geocode: {_columns(run.data.geocode)}}}")
+        lines.append(
+            f"  # geounits: {{path: geounits.csv, geocode: {_columns(run, run.data.geocode)}}}"
+        )
         return lines
     lines.append("  geounits:                     # public, empty geounits included")
     lines += _source(run, run.listed, 4)
@@ -231,13 +233,13 @@ def _geography(run: RunText) -> list[str]:
 
 def _source(run: RunText, file: Geocoded, indent: int, guessed: bool = False) -> list[str]:
     """Return the keys of a file with geocodes."""
-    lines = [f"path: {quoted(run.written(file.path))}", f"geocode: {_columns(file.geocode)}"]
+    lines = [f"path: {quoted(run.written(file.path))}", f"geocode: {_columns(run, file.geocode)}"]
     if file.look.delimiter not in (None, ","):
         lines.append(f"delimiter: {quoted(str(file.look.delimiter))}")
     lines = [" " * indent + line for line in lines]
     if guessed:
         lines[1:1] = check_lines(
-            f"the column of geocodes was guessed: {_columns(file.geocode)}", indent
+            f"the column of geocodes was guessed: {_columns(run, file.geocode)}", indent
         )
     if file.lost(run.digits):
         why = "geocodes are numbers that lost their leading zeros, as in spreadsheets"
@@ -248,14 +250,15 @@ def _source(run: RunText, file: Geocoded, indent: int, guessed: bool = False) ->
     return lines
 
 
-def _products(run: RunText) -> list[str]:
+def product_lines(run: RunText) -> list[str]:
+    """Return the entry of the product under `products`."""
     lines = [
-        "products:",
-        "  persons:",
+        f"  {run.request.product}:",
         "    schema: schema.yaml",
         "    data:                       # confidential; stays where it is",
         "      input_format: records",
         *_source(run, run.data, 6, run.guessed),
+        *(line for note in run.notes for line in check_lines(note, 6)),
         "      columns:                  # attribute: column, and value in it: level",
     ]
     for attribute in run.proposed.attributes:
@@ -345,13 +348,13 @@ def column_lines(attribute: Proposal, indent: int) -> list[str]:
     return [*lines, f"{start}  codes:", *_wrapped(f"{start}    {{", pairs, "}")]
 
 
-def _columns(geocode: GeocodeColumns) -> str:
+def _columns(run: RunText, geocode: GeocodeColumns) -> str:
     """Return the value of the key `geocode`: the column, its parts, or a table of codes."""
     if isinstance(geocode, str):
         return quoted(geocode)
     if isinstance(geocode, GeocodeTable):
         columns = ", ".join(map(quoted, geocode.columns))
-        return f"{{table: {quoted(geocode.table.name)}, columns: [{columns}]}}"
+        return f"{{table: {quoted(run.written(geocode.table))}, columns: [{columns}]}}"
     parts = [f"{{column: {quoted(part.column)}, digits: {part.digits}}}" for part in geocode]
     return f"[{', '.join(parts)}]"
 

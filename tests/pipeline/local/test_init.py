@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -525,6 +526,57 @@ def test_codes_of_any_kind_are_numbered_and_shown(das: Das, here: None, tmp_path
     table.write_text(f"{table.read_text()}2199,AÇ,AH,AH99,New\n")
     code, said = das("validate", run, "--data")
     assert (code, "every geocode and code is legal" in said) == (0, True), said
+
+
+def test_a_second_file_joins_the_run(das: Das, here: None, tmp_path: Path) -> None:
+    """Housing about the same places: one run file with both, and the first file as it was."""
+    persons, listed, folder = (tmp_path / name for name in ("persons.csv", "list.csv", "new"))
+    coded(persons, listed)
+    code, said = das("init", persons, folder, "--geounits", listed, "--rho", "1/2")
+    assert code == 0, said
+    first = (folder / "run.yaml").read_bytes()
+    housing = tmp_path / "housing.csv"
+    rows = [f"{';'.join(place)};{'abc'[n % 3]}" for n in range(5) for place in PARISHES]
+    housing.write_text("\n".join(["Região;Município;Freguesia;Tipo", *rows, ""]), "utf-8-sig")
+    more = ("--into", folder / "run.yaml", "--rho", "1/4")
+    code, said = das("init", housing, tmp_path / "homes", *more)
+    assert (code, "got persons; expected another name" in said) == (2, True), said
+    code, said = das("init", housing, tmp_path / "homes", *more, "--product", "housing")
+    assert code == 0, said
+    both = folder / "run-housing.yaml"
+    assert f"das validate {both}" in said
+    assert (folder / "run.yaml").read_bytes() == first
+    assert {path.name for path in (tmp_path / "homes").iterdir()} == {
+        "schema.yaml", "allocation.yaml"
+    }  # fmt: skip
+    assert [*load_run(both).products] == ["housing", "persons"]
+    code, said = das("validate", both, "--data")
+    assert (code, "rho 3/4" in said) == (0, True), said
+    both.write_text(both.read_text() + SEEDED)
+    release = release_of(execute(both)).root
+    assert {path.name for path in release.parent.iterdir()} == {"housing", "persons"}
+
+
+def test_a_second_file_that_does_not_fit_is_refused(das: Das, tmp_path: Path) -> None:
+    listed = ("--geounits", VILLAGES / "villages.csv")
+    code, said = das("init", VILLAGES / "persons.csv", tmp_path / "new", *listed)
+    assert code == 0, said
+    run = tmp_path / "new" / "run.yaml"
+    more = ("init", VILLAGES / "persons.csv", tmp_path / "more", "--into", run)
+    more = (*more, "--product", "others")
+    text = run.read_text()
+    run.write_text(text.replace("products:\n", "products: &all\n"))
+    assert "has no line that says only `products:`" in das(*more)[1]
+    shutil.rmtree(tmp_path / "more")
+    run.write_text(text.replace("products:\n", "products: # both\n"))
+    code, said = das(*more)
+    assert code == 0, said
+    assert '"../more/schema.yaml"' in (tmp_path / "new" / "run-others.yaml").read_text()
+    shutil.rmtree(tmp_path / "more")
+    code, said = das(*more)
+    assert (code, "exists; name another product, or remove it" in said) == (2, True), said
+    code, said = das(*more[:-1], "rest")
+    assert code == 0, said
 
 
 CODES = st.sampled_from(["1", "2", "9", "m", "f", "", " x", "0-4", "=1", "ä", "10.0", "-1"])

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from das.errors import ConfigError, InputError, OutputError, SchemaError, VerificationError
+from das.errors import (
+    ConfigError,
+    DamageError,
+    InputError,
+    OutputError,
+    SchemaError,
+    VerificationError,
+)
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_run
 from tests.builders import toy
@@ -220,11 +227,11 @@ def test_a_release_that_was_changed_gives_no_tables(
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     words = ("--geolevel", "tract", "--to", tmp_path / "none")
     code, printed = das("tables", release, *words)
-    assert code == OutputError.exit_code
+    assert code == DamageError.exit_code
     assert f"{part}: was changed after it was published" in printed
     part.unlink()
     code, printed = das("tables", release, *words)
-    assert code == OutputError.exit_code
+    assert code == DamageError.exit_code
     assert f"{part}: is missing" in printed
     manifest = part.parent / "_manifest.json"
     manifest.write_text(manifest.read_text().replace('"rows"', '"rows" ', 1))
