@@ -27,13 +27,12 @@ from jobs.design.drafting.merge import merge, places_of
 from jobs.design.drafting.recode import FILE as GEOCODES
 from jobs.design.drafting.recode import Recoded, is_plain, match_columns, read_list, recode
 from jobs.design.drafting.texts import (
-    ALLOCATION,
     Geocoded,
     RunText,
     allocation_head,
     checks_of,
+    drafted_text,
     quoted,
-    run_text,
     schema_text,
 )
 from jobs.design.folders import refuse_full
@@ -567,10 +566,10 @@ def _geolevels(
 def _fill(made: Path, text: RunText) -> None:
     """Write all files, and load them as `das validate` does."""
     schema, allocation, run = (made / name for name in _FILES)
-    written = run_text(text)
+    named = {"folder": ""}
     with writing(made):
         schema.write_text(schema_text(text), encoding="utf-8")
-        run.write_text(written.replace(f"{ALLOCATION}\n", ""), encoding="utf-8")
+        run.write_text(drafted_text("run", text, **named, is_planned=False), encoding="utf-8")
     resolved = load_plan(run, text.tables)
     require_runnable(resolved)
     public, plan = resolved.config.geography.geounits, resolved.plan
@@ -582,7 +581,7 @@ def _fill(made: Path, text: RunText) -> None:
     planned = allocation_head(text.tables, spine.levels) + allocation_text(best, text.name)
     with writing(made):
         allocation.write_text(planned, encoding="utf-8")
-        run.write_text(written, encoding="utf-8")
+        run.write_text(drafted_text("run", text, **named, is_planned=True), encoding="utf-8")
     require_runnable(load_run(run))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from das.errors import ConfigError, DasError, OutputError
 from jobs.design.drafting.geolevels import Geolevel
 from jobs.design.drafting.recode import Recoded, read_list
-from jobs.design.drafting.texts import RunText, product_lines, quoted
+from jobs.design.drafting.texts import RunText, drafted_text
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import look_at
 from jobs.pipeline.config.load import load_run
@@ -81,11 +81,10 @@ def merge(text: RunText, run_file: Path) -> Path:
     below = next(line for line in lines[heads[0] :] if line.split("#")[0].strip())
     indent = " " * (len(below) - len(below.lstrip()))
     moved = replace(text, request=replace(request, folder=run_file.parent))
-    block = "\n".join(indent + line[2:] for line in product_lines(moved))
-    folder = os.path.relpath(request.folder.resolve(), run_file.parent.resolve())
-    for key in ("schema", "allocation"):
-        named = quoted(f"{Path(folder).as_posix()}/{key}.yaml")
-        block = block.replace(f"{key}: {key}.yaml", f"{key}: {named}")
+    folder = Path(os.path.relpath(request.folder.resolve(), run_file.parent.resolve()))
+    named = {"folder": f"{folder.as_posix()}/", "is_planned": True}
+    entry = drafted_text("product", moved, **named).rstrip("\n")
+    block = "\n".join(indent + line[2:] for line in entry.split("\n"))
     with writing(copy):
         copy.write_text("\n".join([*lines[: heads[0]], block, *lines[heads[0] :], ""]), "utf-8")
     try:

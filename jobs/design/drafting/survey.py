@@ -6,10 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from importlib.resources import files
 from pathlib import Path
-
-from jinja2 import Environment, StrictUndefined
 
 from jobs.design.drafting.attributes import AGES, Proposal, Proposed, propose
 from jobs.design.drafting.draft import (
@@ -21,20 +18,10 @@ from jobs.design.drafting.draft import (
     requested_look,
     unlisted_codes,
 )
-from jobs.design.drafting.texts import (
-    DraftText,
-    account_lines,
-    budget_lines,
-    check_lines,
-    column_lines,
-    comment_lines,
-    list_lines,
-    quoted,
-)
+from jobs.design.drafting.texts import DraftText, drafted_text
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import Look
 from jobs.pipeline.config.files import absolute_path
-from jobs.pipeline.config.upgrade import FORMAT
 from jobs.pipeline.storage.account import proposed_account
 from jobs.pipeline.storage.files import drafted, writing
 
@@ -85,11 +72,6 @@ def survey_text(run: DraftText, look: Look) -> str:
         one.name for one in run.proposed.attributes if one.source == AGES and "" not in one.codes
     ]
     rest = 1 - (_SHARE_OF_MEAN if ages else 0) - (_SHARE_OF_TABLES if run.tables else 0)
-    source = (files("jobs.design.drafting") / "survey.yaml.j2").read_text("utf-8")
-    lines = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
-    return lines.from_string(source).render(
-        **{"run": run, "look": look, "format": FORMAT, "ages": _AGES, "mean": (*ages, "")[0]},
-        **{"share_of_mean": _SHARE_OF_MEAN, "share_of_tables": _SHARE_OF_TABLES, "rest": rest},
-        **{"comment": comment_lines, "check": check_lines, "columns": column_lines},
-        **{"budget": budget_lines, "account": account_lines, "list": list_lines, "quoted": quoted},
-    )
+    shares = {"share_of_mean": _SHARE_OF_MEAN, "share_of_tables": _SHARE_OF_TABLES, "rest": rest}
+    mean = ages[0] if ages else ""
+    return drafted_text("survey", run, look=look, ages=_AGES, mean=mean, **shares)
