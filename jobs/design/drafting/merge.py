@@ -18,6 +18,7 @@ from jobs.pipeline.config.models.values import GeocodeTable
 from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.place import Place
+from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 
 def places_of(
@@ -86,6 +87,7 @@ def merge(text: RunText, run_file: Path) -> Path:
     entry = drafted_text("product", moved, **named).rstrip("\n")
     block = "\n".join(indent + line[2:] for line in entry.split("\n"))
     with writing(copy):
+        copy.touch(OWNER_ONLY)  # levels come from the confidential file
         copy.write_text("\n".join([*lines[: heads[0]], block, *lines[heads[0] :], ""]), "utf-8")
     try:
         require_runnable(load_run(copy))

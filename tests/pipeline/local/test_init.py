@@ -546,6 +546,7 @@ def test_a_second_file_joins_the_run(das: Das, here: None, tmp_path: Path) -> No
     both = folder / "run-housing.yaml"
     assert f"das validate {both}" in said
     assert (folder / "run.yaml").read_bytes() == first
+    assert stat.S_IMODE(both.stat().st_mode) == 0o600
     assert {path.name for path in (tmp_path / "homes").iterdir()} == {
         "schema.yaml", "allocation.yaml"
     }  # fmt: skip
