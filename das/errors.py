@@ -147,6 +147,12 @@ class OutputError(DasError):
     exit_code = 2
 
 
+class DamageError(OutputError):
+    """A published file is missing or was changed."""
+
+    exit_code = 6
+
+
 class BudgetError(DasError):
     """A budget, an allocation or a noise scale cannot be used."""
 

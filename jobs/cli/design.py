@@ -83,12 +83,22 @@ def plan(
 def init(request: DraftRequest) -> None:
     """Draft a schema, run file and allocation from records.
 
-    Reads confidential data, and prints and writes no counts. Compare the levels of the schema,
-    which are taken from the data, with the questionnaire.
+    Reads confidential data, and prints and writes no counts, except for the number of records of a
+    survey. Compare the levels, which are taken from the data, with the questionnaire.
     """
-    from jobs.design.drafting.draft import draft
+    places: dict[str, object] = {"geolevels": request.geolevels, "geounits": request.geounits}
+    if request.survey:
+        from jobs.design.drafting.survey import draft_survey
+        from jobs.survey.plan import load_survey
 
-    made = draft(request)
+        refuse_options("is for a census", **places, geocode=request.geocode, into=request.into)
+        made = draft_survey(request, load_survey)
+    else:
+        from jobs.design.drafting.draft import draft
+
+        if request.into is not None:
+            refuse_options("comes from the run file of --into", **places)
+        made = draft(request)
     for path in made.files:
         typer.echo(printable(str(path)))
     if not made.is_whole:
@@ -98,8 +108,9 @@ def init(request: DraftRequest) -> None:
     for check in made.checks:
         typer.echo(printable(f"  {check}"))
     typer.echo("\nThen continue with:\n")
-    run = shlex.quote(str(request.folder / "run.yaml"))
-    for command in ("validate", "generate rehearsal --like", "run"):
+    run = shlex.quote(str(made.run_file))
+    rehearsal = () if request.survey else ("generate rehearsal --like",)
+    for command in ("validate", *rehearsal, "run"):
         typer.echo(printable(f"  das {command} {run}"))
 
 

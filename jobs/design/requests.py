@@ -67,6 +67,8 @@ class DraftRequest:
     Attributes:
       data: CSV or Parquet file of person records, or a folder of such files.
       folder: Empty or new folder.
+      product: Name of what the records are, such as housing.
+      into: Run file about the same places; a copy beside it gets this product, too.
       geocode: Column of geocodes, or their parts, such as PROV,MUN,SECC. Default: detected.
       geolevels: Names and digits, such as "province 2, village 6". Default: proposed.
       geounits: Public list of all geounits, empty ones included.
@@ -77,10 +79,13 @@ class DraftRequest:
       keep: Column of codes to keep, even if it looks like something else; repeat for more.
       delimiter: Field separator of a CSV file. Default: detected.
       rows: Number of rows to read.
+      survey: Draft the run file of a survey, without geography. All rows are read and counted.
     """
 
     data: Place
     folder: Path = field(default=Path("das-init"), metadata={"argument": True})
+    product: str = "persons"
+    into: Path | None = None
     geocode: str | None = None
     geolevels: tuple[str, ...] | None = None
     geounits: Place | None = None
@@ -91,6 +96,7 @@ class DraftRequest:
     keep: tuple[str, ...] = ()
     delimiter: str | None = None
     rows: int = 1_000_000
+    survey: bool = False
 
 
 @dataclass(frozen=True)

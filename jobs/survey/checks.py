@@ -18,7 +18,7 @@ from das.errors import BudgetError, ConfigError
 from das.rational import parse_fraction
 from das.schema import PLAIN_NAME, is_plain_name
 from jobs.pipeline.config.models.values import LONGEST_NAME
-from jobs.pipeline.input.files import Table, plan_chunks, read_table
+from jobs.pipeline.input.files import Table, header_of, plan_chunks, read_table
 from jobs.pipeline.storage.csv import without_formula
 from jobs.survey.models import PredictConfig, SurveyConfig
 
@@ -281,12 +281,13 @@ def _rows(path: Path, attributes: Sequence[str]) -> Iterator[tuple[str, dict[str
     """Yield (location of the row for errors, its fields by column)."""
     what, want = "is no CSV file by its name", "a name ending in .csv"
     require(path.suffix.lower() == ".csv", str(path), what, want=want)
-    header = plan_chunks(Table(path, (WEIGHT,)))[0].header
+    delimiter = ";" if WEIGHT in header_of(path, ";") else ","  # of European spreadsheets
+    header = plan_chunks(Table(path, (WEIGHT,), delimiter))[0].header
     columns = {name: name if name in header else without_formula(name) for name in attributes}
     columns[WEIGHT] = WEIGHT
     if SIZE in header:
         columns.setdefault(SIZE, SIZE)
-    for batch in read_table(Table(path, tuple(columns.values()))):
+    for batch in read_table(Table(path, tuple(columns.values()), delimiter)):
         for index, row in enumerate(batch.table.to_pylist()):
             yield (
                 batch.where(index),
@@ -296,7 +297,7 @@ def _rows(path: Path, attributes: Sequence[str]) -> Iterator[tuple[str, dict[str
 
 def _weight(text: str, where: str) -> Fraction:
     try:
-        weight = parse_fraction(text, where)
+        weight = parse_fraction(text.replace(",", "."), where)
     except BudgetError as error:
         raise ConfigError(
             where, "holds a weight that is no exact number", got=error.got, want="3/7 or 0.25"

@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> None:
     asked = parser.parse_args(arguments)
     shown = {
         "report": "", "internal-report": "", "certificate": "",
-        "explore": "tract/cenrace/1/0:0,3:01001000100,3:01001000300",
+        "explore": "tract/cenrace/1/0:0,3:01001000100",
         "internal-explore": "tract/total/0/3:01001000100,3:01001000300",
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:

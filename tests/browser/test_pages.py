@@ -172,6 +172,21 @@ def test_numbers_stand_side_by_side(explored: Page) -> None:
     assert float(place.split("(")[1].split()[0]) == pytest.approx(12.5 * away, abs=1e-6)
 
 
+def test_a_card_shows_numbers_of_millions(explored: Page) -> None:
+    """Widened as for a nation: no column is cut at the right."""
+    hidden = explored.evaluate(
+        """(() => {
+          const row = document.querySelector('.card tbody tr');
+          ["5,194,675", "5,194,679.3", "5,194,670.1 to 5,194,688.5"].forEach((text, i) => {
+            row.querySelectorAll("td")[i].firstChild.textContent = text;
+          });
+          const answers = document.querySelector(".answers");
+          return answers.scrollWidth - answers.clientWidth;
+        })()"""
+    )
+    assert hidden == 0
+
+
 def test_the_list_is_sorted_and_narrowed(explored: Page) -> None:
     select = "(id, value) => { const one = document.getElementById(id); one.value = value; one.dispatchEvent(new Event('change')); }"
     level = [one["name"] for one in header(explored)["levels"]].index("tract")
@@ -203,9 +218,11 @@ def test_the_map_shows_and_picks_places(explored: Page) -> None:
           return found.size;
         })()"""
     )
-    assert colors >= len(
-        explored.evaluate("[...document.querySelectorAll('#steps li')].map(String)")
+    fills = explored.evaluate(
+        "[...document.querySelectorAll('#steps .swatch')].map(one => one.style.background)"
     )
+    assert colors >= len(fills) == len({*fills})
+    assert all(fills)
     explored.evaluate("canvas.scrollIntoView({ block: 'center', behavior: 'instant' })")
     box = explored.evaluate(
         "(({ left, top, width, height }) => [left, top, width, height])(canvas.getBoundingClientRect())"

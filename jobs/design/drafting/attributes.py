@@ -59,12 +59,14 @@ class Wanted:
       kept: Columns to keep as codes, even if they look like something else.
       tables: Requested tables; their attributes are kept even in a large schema.
       codebook: Public code lists: column to {code: label}.
+      most_cells: Largest number of cells of the schema; that of a survey has no cells.
     """
 
     left_out: Collection[str] = ()
     kept: Collection[str] = ()
     tables: Sequence[str] = ()
     codebook: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    most_cells: float = MOST_CELLS
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def propose(columns: Iterable[Column], following: Collection[str], wanted: Wante
             made = Proposal(column.name, name, levels, {} if are_labels else labels)
         taken |= {made.name, *made.recodes}
         attributes.append(made)
-    proposed = _smaller(Proposed(tuple(attributes), left_out), wanted.tables)
+    proposed = _smaller(Proposed(tuple(attributes), left_out), wanted)
     if not proposed.attributes:
         raise ConfigError(
             "das init",
@@ -237,17 +239,18 @@ def _span(start: int, years: int) -> str:
     return f"{start}" if years == 1 else f"{start} to {start + years - 1}"
 
 
-def _smaller(proposed: Proposed, tables: Sequence[str]) -> Proposed:
+def _smaller(proposed: Proposed, wanted: Wanted) -> Proposed:
     """Reduce the schema: group ages, then leave attributes out, until it is small enough."""
-    named = set(re.split(r"[^\w]+", " ".join(tables)))
+    named = set(re.split(r"[^\w]+", " ".join(wanted.tables)))
     attributes, left_out = list(proposed.attributes), dict(proposed.left_out)
     for index, attribute in enumerate(attributes):
-        if proposed.cells > MOST_CELLS and attribute.source == AGES and attribute.name not in named:
+        is_large = proposed.cells > wanted.most_cells
+        if is_large and attribute.source == AGES and attribute.name not in named:
             codes = frozenset(attribute.codes)
             column = Column(attribute.column, codes=codes, has_missing="" in codes)
             attributes[index] = _ages(column, attribute.name, years=_FIVE)
             proposed = replace(proposed, attributes=tuple(attributes))
-    while proposed.cells > MOST_CELLS:
+    while proposed.cells > wanted.most_cells:
         spare = [
             attribute
             for attribute in attributes
@@ -259,7 +262,7 @@ def _smaller(proposed: Proposed, tables: Sequence[str]) -> Proposed:
         attributes.remove(largest)
         left_out[largest.column] = (
             f"makes a schema of {proposed.cells:,} cells; a first run has at most "
-            f"{MOST_CELLS:,}. Name it in --table to keep it"
+            f"{wanted.most_cells:,}. Name it in --table to keep it"
         )
         proposed = Proposed(tuple(attributes), left_out)
     return proposed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -22,16 +23,16 @@ from jobs.design.drafting.geolevels import (
     propose_geolevels,
     read_geolevels,
 )
+from jobs.design.drafting.merge import merge, places_of
 from jobs.design.drafting.recode import FILE as GEOCODES
 from jobs.design.drafting.recode import Recoded, is_plain, match_columns, read_list, recode
 from jobs.design.drafting.texts import (
-    ALLOCATION,
     Geocoded,
     RunText,
     allocation_head,
     checks_of,
+    drafted_text,
     quoted,
-    run_text,
     schema_text,
 )
 from jobs.design.folders import refuse_full
@@ -59,8 +60,9 @@ from jobs.pipeline.storage.place import Place
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 _RHO = "1"
-_FILES = ("schema.yaml", "allocation.yaml", "run.yaml")
-_ALL = 1 << 62  # rows
+RUN_FILE = "run.yaml"
+_FILES = ("schema.yaml", "allocation.yaml", RUN_FILE)
+ALL_ROWS = 1 << 62  # rows
 _UNLISTED = (
     "some geocodes of the data are not in the list of geounits: das run refuses them and names the "
     "rows"
@@ -73,14 +75,23 @@ class Draft:
     """Written draft.
 
     Attributes:
-      files: Schema, allocation and run file.
+      run_file: The run file.
+      files: All files.
       checks: Points for the office to check.
       is_whole: Whether all rows of the data were read.
     """
 
+    run_file: Path
     files: Sequence[Path]
     checks: tuple[str, ...]
     is_whole: bool
+
+    @classmethod
+    def of(cls, run_file: Path, files: Sequence[Path], look: Look) -> Draft:
+        """Read the points to check from the written files."""
+        texts = [path.read_text(encoding="utf-8") for path in files if path.suffix == ".yaml"]
+        checks = [check for text in texts for check in checks_of(text)]
+        return cls(run_file, files, tuple(dict.fromkeys(checks)), look.is_whole)
 
 
 def draft(request: DraftRequest) -> Draft:
@@ -93,49 +104,80 @@ def draft(request: DraftRequest) -> Draft:
       ConfigError, SchemaError, BudgetError: The request does not match the file.
       OutputError: The folder is not empty or cannot be written.
     """
-    refuse_full(request.folder)
-    rho = parse_fraction(_RHO if request.rho is None else request.rho, "--rho")
-    if request.rows < 1:
-        raise ConfigError("--rows", "is not positive", got=request.rows)
-    look = look_at(request.data, request.rows, request.delimiter)
-    _refuse_unknown(look, request)
+    rho, look, wanted = requested_look(request)
     usable = [column for column in look.columns if column.name not in request.leave_out]
-    data, listed, guessed, recoded = _geocoded_files(request, look, usable)
+    recoded, is_new, guessed = None, True, False
+    if request.into is not None:
+        request, recoded, table = places_of(request, request.into, ALL_ROWS)
+    if recoded is None:
+        data, listed, guessed, recoded = _geocoded_files(request, look, usable)
+    else:
+        is_new, (data, listed) = False, _by_table(request, look, usable, recoded, table)
     if guessed:
         _refuse_doubtful(data, listed, usable)
     levels, notes = _geolevels(request, data, listed, recoded)
     names = names_of(data.geocode)
-    requested = [_by_attributes(table, usable) for table in request.tables]
-    kept = {*request.keep, *_named(usable, requested)}
-    codebook = {} if request.codebook is None else read_codebook(request.codebook)
-    wanted = Wanted(request.leave_out, kept, requested, codebook)
     counted = [column for column in look.columns if column.name not in names]
-    proposed = propose(counted, data.geography.following - kept, wanted)
-    tables = requested or ["total", *(column.name for column in proposed.attributes)]
-    for attribute in proposed.attributes:
-        column = look.column(attribute.column)
-        if attribute.source == CODEBOOK and column is not None:
-            if column.codes is None or not column.codes <= set(attribute.codes):
-                notes.append(
-                    f"column {quoted(attribute.column)} has codes that are not in the code list: "
-                    "das run refuses them and names the rows"
-                )
+    proposed = propose(counted, data.geography.following - {*wanted.kept}, wanted)
+    tables = wanted.tables or ["total", *(column.name for column in proposed.attributes)]
+    notes += unlisted_codes(look, proposed)
     of_places = None if recoded is None else recoded.names
     account = proposed_account(absolute_path(request.data))
-    files = (request, data, listed, guessed)
-    text = RunText(*files, levels, proposed, tables, rho, *account, notes, of_places)
-    _refuse_unknown_tables(tables, text.name, proposed)
+    head = (request, proposed, tables, rho, *account, notes)
+    text = RunText(*head, data, listed, guessed, levels, of_places)
+    refuse_unknown_tables(tables, text.name, proposed)
     with drafted(request.folder) as made:
-        if recoded is not None:
+        if recoded is not None and is_new:
             with writing(made):
                 recoded.write(made / GEOCODES)
         _fill(made, text)
-        for file in made.iterdir():  # levels are read from the confidential file
-            file.chmod(OWNER_ONLY)
-    made_files = [request.folder / name for name in _FILES]
-    checks = [check for path in made_files for check in checks_of(path.read_text(encoding="utf-8"))]
-    made_files += [request.folder / GEOCODES] if recoded is not None else []
-    return Draft(made_files, tuple(dict.fromkeys(checks)), look.is_whole)
+        hide(made)
+    run_file = request.folder / RUN_FILE if request.into is None else merge(text, request.into)
+    made_files = [*(request.folder / name for name in _FILES[:-1]), run_file]
+    made_files += [file] if (file := request.folder / GEOCODES).exists() else []
+    return Draft.of(run_file, made_files, look)
+
+
+def hide(made: Path) -> None:
+    """Let nobody else read the drafted files: levels come from the confidential file."""
+    for file in made.iterdir():
+        file.chmod(OWNER_ONLY)
+
+
+def requested_look(request: DraftRequest, rows: int | None = None) -> tuple[Fraction, Look, Wanted]:
+    """Read the columns of the data.
+
+    Returns:
+      The budget, the columns, and the requirements on attributes.
+
+    Raises:
+      InputError: The file cannot be read.
+      ConfigError: An option names an unknown column, or a number is invalid.
+      OutputError: The folder is not empty.
+    """
+    refuse_full(request.folder)
+    rho = parse_fraction(_RHO if request.rho is None else request.rho, "--rho")
+    if request.rows < 1:
+        raise ConfigError("--rows", "is not positive", got=request.rows)
+    look = look_at(request.data, request.rows if rows is None else rows, request.delimiter)
+    _refuse_unknown(look, request)
+    usable = [column for column in look.columns if column.name not in request.leave_out]
+    tables = [_by_attributes(table, usable) for table in request.tables]
+    codebook = {} if request.codebook is None else read_codebook(request.codebook)
+    kept = {*request.keep, *_named(usable, tables)}
+    return rho, look, Wanted(request.leave_out, kept, tables, codebook)
+
+
+def unlisted_codes(look: Look, proposed: Proposed) -> list[str]:
+    """Return a note for each column with codes that are not in the code list."""
+    return [
+        f"column {quoted(attribute.column)} has codes that are not in the code list: das run "
+        "refuses them and names the rows"
+        for attribute in proposed.attributes
+        if attribute.source == CODEBOOK
+        and (column := look.column(attribute.column)) is not None
+        and (column.codes is None or not column.codes <= set(attribute.codes))
+    ]
 
 
 def _refuse_doubtful(data: Geocoded, listed: Geocoded | None, usable: Sequence[Column]) -> None:
@@ -175,11 +217,12 @@ def _geocoded_files(
       the codes of the office are no geocodes.
     """
     path = request.geounits
-    list_look = None if path is None else look_at(path, _ALL, alone=True)
+    list_look = None if path is None else look_at(path, ALL_ROWS, alone=True)
     if path is not None and list_look is not None:
         recoded = _recoded(request, look, usable, list_look)
         if recoded is not None:
-            return *_by_table(request, look, usable, recoded), False, recoded
+            table = request.folder / GEOCODES
+            return *_by_table(request, look, usable, recoded, table), False, recoded
     matched = None if list_look is None else _matched_by_list(request, look, usable, list_look)
     names = _stated_columns(request, look) or (matched or find_geocode(usable),)
     for name in names:
@@ -232,10 +275,10 @@ def _recoded(
 
 
 def _by_table(
-    request: DraftRequest, look: Look, usable: Sequence[Column], recoded: Recoded
+    request: DraftRequest, look: Look, usable: Sequence[Column], recoded: Recoded, path: Place
 ) -> tuple[Geocoded, Geocoded]:
-    """Return the geocodes of the data and of the new table of geocodes."""
-    path, digits = request.folder / GEOCODES, recoded.levels[-1].digits
+    """Return the geocodes of the data and of a table of geocodes."""
+    digits = recoded.levels[-1].digits
     geocode = GeocodeTable(table=path, columns=[*recoded.columns])
     column = Column("geocode", shortest=digits, longest=digits, is_code=True)
     others = [one.name for one in usable if one.name not in recoded.columns and not one.fault]
@@ -364,7 +407,7 @@ def _refuse_lengths(column: Column, digits: int, of: str) -> None:
         )
 
 
-def _refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed) -> None:
+def refuse_unknown_tables(tables: Sequence[str], name: str, proposed: Proposed) -> None:
     """Refuse tables that are no queries, and explain columns that are no attributes.
 
     Raises:
@@ -418,7 +461,7 @@ def _matched_by_list(
     listed = [column for column in list_look.columns if column.is_code and not column.fault]
     longest = max((column.longest for column in listed), default=0)
     finest = [column for column in listed if column.longest == longest]
-    known = [_bare(_codes_of(path, list_look, column, _ALL)) for column in finest]
+    known = [_bare(_codes_of(path, list_look, column, ALL_ROWS)) for column in finest]
     matching = []
     for column in usable:
         if column.is_code and not column.fault and column.longest <= longest:
@@ -457,7 +500,7 @@ def _listed(
     """
     names = names_of(geocode)
     if not isinstance(geocode, str) and all(look.column(name) for name in names):
-        return _geocoded(path, look, geocode, look.columns, _ALL)
+        return _geocoded(path, look, geocode, look.columns, ALL_ROWS)
     known = (*names, "geocode") if isinstance(geocode, str) else ("geocode",)
     by_name = next((look.column(name) for name in known if look.column(name)), None)
     if by_name is None and len(look.columns) == 1:
@@ -469,7 +512,7 @@ def _listed(
             by_name = look.column(find_geocode(look.columns, names[-1]))
     if by_name is None or not by_name.is_code:
         raise InputError(str(path), "holds no geocodes", want="letters and digits in every row")
-    return _geocoded(path, look, by_name.name, look.columns, _ALL)
+    return _geocoded(path, look, by_name.name, look.columns, ALL_ROWS)
 
 
 def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | None:
@@ -478,7 +521,7 @@ def _holding(path: Place, look: Look, geocodes: Collection[str]) -> Column | Non
     n_matches: dict[str, int] = {}
     for column in look.columns:
         if column.is_code and not column.fault:
-            n_matches[column.name] = len(wanted & _bare(_codes_of(path, look, column, _ALL)))
+            n_matches[column.name] = len(wanted & _bare(_codes_of(path, look, column, ALL_ROWS)))
     most = max(n_matches.values(), default=0)
     best = [name for name, number in n_matches.items() if number == most]
     return look.column(best[0]) if most and len(best) == 1 else None
@@ -523,10 +566,10 @@ def _geolevels(
 def _fill(made: Path, text: RunText) -> None:
     """Write all files, and load them as `das validate` does."""
     schema, allocation, run = (made / name for name in _FILES)
-    written = run_text(text)
+    named = {"folder": ""}
     with writing(made):
         schema.write_text(schema_text(text), encoding="utf-8")
-        run.write_text(written.replace(f"{ALLOCATION}\n", ""), encoding="utf-8")
+        run.write_text(drafted_text("run", text, **named, is_planned=False), encoding="utf-8")
     resolved = load_plan(run, text.tables)
     require_runnable(resolved)
     public, plan = resolved.config.geography.geounits, resolved.plan
@@ -538,7 +581,7 @@ def _fill(made: Path, text: RunText) -> None:
     planned = allocation_head(text.tables, spine.levels) + allocation_text(best, text.name)
     with writing(made):
         allocation.write_text(planned, encoding="utf-8")
-        run.write_text(written, encoding="utf-8")
+        run.write_text(drafted_text("run", text, **named, is_planned=True), encoding="utf-8")
     require_runnable(load_run(run))
 
 

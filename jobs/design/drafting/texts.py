@@ -8,10 +8,14 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
+from importlib.resources import files
 from itertools import combinations, permutations
 from pathlib import Path
 
-from jobs.design.drafting.attributes import AGES, CODEBOOK, Proposal, Proposed, attribute_name
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from jobs.design.drafting.attributes import Proposed, attribute_name
 from jobs.design.drafting.geolevels import Geolevel, propose_names
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import Column, Geography, Look
@@ -47,46 +51,32 @@ class Geocoded:
 
 
 @dataclass(frozen=True)
-class RunText:
-    """Contents of the drafted run file.
+class DraftText:
+    """Contents of a drafted run file, of a census or a survey.
 
     Attributes:
       request: Options of `das init`.
-      data: The person records.
-      listed: The public list of geounits; None if the user gave no list.
-      guessed: Whether the column of the geocodes was guessed.
-      levels: Geolevels, root first.
       proposed: Attributes, and columns left out.
       tables: Tables to release.
       rho: The budget.
-      notes: Further points to check about the geography.
       account: Account of the people of the data.
       may_be_other: Whether the account may be one of other people.
-      names: Geolevel to the column of the list with names; None to find them.
+      notes: Further points to check.
     """
 
     request: DraftRequest
-    data: Geocoded
-    listed: Geocoded | None
-    guessed: bool
-    levels: Sequence[Geolevel]
     proposed: Proposed
     tables: Sequence[str]
     rho: Fraction
     account: Place
     may_be_other: bool
-    notes: Sequence[str] = ()
-    names: Mapping[str, str] | None = None
+    notes: Sequence[str]
 
     @property
     def name(self) -> str:
-        """Return the name of the run."""
-        return attribute_name(self.request.data.stem)
-
-    @property
-    def digits(self) -> int:
-        """Return the length of the geocodes."""
-        return self.levels[-1].digits
+        """Return the name of the run; the product, if there are others."""
+        request = self.request
+        return attribute_name(request.data.stem if request.into is None else request.product)
 
     def written(self, path: Place) -> str:
         """Return a path as written in the run file: local paths relative to its folder."""
@@ -94,6 +84,67 @@ class RunText:
             return str(path)
         named = path.parent.resolve() / path.name  # a link at the end may point elsewhere later
         return Path(os.path.relpath(named, self.request.folder.resolve())).as_posix()
+
+
+@dataclass(frozen=True)
+class RunText(DraftText):
+    """Contents of the drafted run file of a census.
+
+    Attributes:
+      data: The person records.
+      listed: The public list of geounits; None if the user gave no list.
+      guessed: Whether the column of the geocodes was guessed.
+      levels: Geolevels, root first.
+      names: Geolevel to the column of the list with names; None to find them.
+    """
+
+    data: Geocoded
+    listed: Geocoded | None
+    guessed: bool
+    levels: Sequence[Geolevel]
+    names: Mapping[str, str] | None = None
+
+    @property
+    def digits(self) -> int:
+        """Return the length of the geocodes."""
+        return self.levels[-1].digits
+
+    def columns(self, geocode: GeocodeColumns) -> str:
+        """Return the value of the key `geocode`: the column, its parts, or a table of codes."""
+        if isinstance(geocode, str):
+            return quoted(geocode)
+        if isinstance(geocode, GeocodeTable):
+            columns = ", ".join(map(quoted, geocode.columns))
+            return f"{{table: {quoted(self.written(geocode.table))}, columns: [{columns}]}}"
+        parts = [f"{{column: {quoted(part.column)}, digits: {part.digits}}}" for part in geocode]
+        return f"[{', '.join(parts)}]"
+
+    @property
+    def names_of_places(self) -> Mapping[str, str]:
+        """Map geolevels to the columns of the list with names of geounits."""
+        if self.names is not None or self.listed is None:
+            return self.names or {}
+        of_geocodes = self.listed.geography.of_geocodes
+        columns = {
+            column: {code.zfill(self.digits): text for code, text in of_code.items()}
+            for column, of_code in of_geocodes.items()
+        }
+        return propose_names(columns, self.levels)
+
+    @property
+    def unrelated(self) -> str:
+        """Name the pairs of attributes that no table joins; microdata show them close to chance."""
+        attributes = self.proposed.attributes
+        of_name = {name: one.name for one in attributes for name in (one.name, *one.recodes)}
+        joined = {
+            pair
+            for table in self.tables
+            for pair in permutations([of_name.get(term.strip()) for term in table.split("*")], 2)
+        }
+        named = combinations([one.name for one in attributes], 2)
+        pairs = [" * ".join(pair) for pair in named if pair not in joined]
+        more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
+        return f"{', '.join(pairs[:_MOST_PAIRS])}{more}"
 
 
 def quoted(text: str) -> str:
@@ -105,67 +156,34 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+@cache
+def _environment() -> Environment:
+    """Return the environment of the templates of this package."""
+    package = files("jobs.design.drafting")
+    environment = Environment(
+        loader=FunctionLoader(lambda name: (package / name).read_text("utf-8")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["quoted"] = quoted
+    environment.globals |= {"comment": comment, "check": check, "list": listed, "map": mapped}
+    environment.globals |= {"format": FORMAT}
+    return environment
+
+
+def drafted_text(template: str, run: DraftText, **values: object) -> str:
+    """Return a drafted file, or the entry of a product, from a template of this package."""
+    return _environment().get_template(f"{template}.yaml.j2").render(run=run, **values)
+
+
 def schema_text(run: RunText) -> str:
     """Return the schema file."""
-    proposed = run.proposed
-    lines = [
-        *_comment(
-            f"Schema proposed by `das init` for {run.request.data.name}. It is published with "
-            "every release, so it must come from public sources, such as the questionnaire or the "
-            "code list, and not from the data: a level that is listed only because it occurs in "
-            "the data reveals that such a person exists. Compare every list with your "
-            "questionnaire: add missing levels, merge rare ones, and write meaningful labels. "
-            "Labels are repeated in run.yaml."
-        ),
-        f"name: {quoted(run.name)}",
-        "attributes:",
+    attributes = run.proposed.attributes
+    recodes = [
+        (one.name, name, groups) for one in attributes for name, groups in one.recodes.items()
     ]
-    recodes = []
-    for attribute in proposed.attributes:
-        lines.append(f"  - name: {quoted(attribute.name)}")
-        if attribute.source == AGES:
-            lines += _comment("All possible ages, independent of the data.", 4)
-        elif attribute.source == CODEBOOK:
-            lines += _comment("From the code list.", 4)
-        else:
-            lines += _check("levels were read from the file; compare with your questionnaire", 4)
-        lines += _flow("    levels: ", attribute.levels)
-        for recode, groups in attribute.recodes.items():
-            recodes += [f"  - name: {quoted(recode)}", f"    attribute: {quoted(attribute.name)}"]
-            recodes.append("    groups:")
-            for label, levels in groups.items():
-                recodes += _flow(f"      {quoted(label)}: ", levels)
-    if recodes:
-        lines += ["recodes:                        # groups of levels, for queries", *recodes]
-    else:
-        lines += _comment(
-            "Define groups of levels for queries, such as children and adults, here under "
-            "`recodes`: docs/configuration.md"
-        )
-    return "\n".join([*lines, ""])
-
-
-def run_text(run: RunText) -> str:
-    """Return the run file, without `privacy.allocation`, which is planned afterwards.
-
-    The line `ALLOCATION` marks its position.
-    """
-    lines = [
-        *_comment(
-            f"Run file proposed by `das init` for {run.request.data.name}. Check the points marked "
-            "`# check:`. Next: das validate, das generate --like (a rehearsal with invented "
-            "persons), das run. All keys: docs/configuration.md"
-        ),
-        f"format: {FORMAT}",
-        f"name: {quoted(run.name)}",
-        *_geography(run),
-        *_products(run),
-        "output:",
-        "  directory: out                # OUT/release can be published; all else is confidential",
-        "privacy:",
-        *_account(run),
-    ]
-    return "\n".join([*lines, ""])
+    return drafted_text("schema", run, recodes=recodes)
 
 
 def checks_of(text: str) -> list[str]:
@@ -184,160 +202,20 @@ def checks_of(text: str) -> list[str]:
     return checks
 
 
-ALLOCATION = "      allocation: allocation.yaml   # planned for the tables below"
-
-
-def _geography(run: RunText) -> list[str]:
-    lines = ["geography:", "  levels:                       # root first"]
-    for level in run.levels:
-        if level.why.startswith("guessed"):
-            lines += _check(level.why, 4)
-        lines.append(f"    - {{name: {level.name}, digits: {level.digits}}}")
-    for note in run.notes:
-        lines += _check(note, 2)
-    if run.listed is None:
-        leaf = run.levels[-1].name
-        lines += _check(
-            f"there is no list of geounits, so the geocodes of the level {leaf} come from the data "
-            "and are published exactly, which reveals that all others are empty. Under geounits, "
-            "give a public list of all of them, empty ones included, made without the data",
-            2,
-        )
-        lines.append(f"  # geounits: {{path: geounits.csv, geocode: {_columns(run.data.geocode)}}}")
-        return lines
-    lines.append("  geounits:                     # public, empty geounits included")
-    lines += _source(run, run.listed, 4)
-    columns = {
-        column: {code.zfill(run.digits): text for code, text in of_code.items()}
-        for column, of_code in run.listed.geography.of_geocodes.items()
-    }
-    names = propose_names(columns, run.levels) if run.names is None else run.names
-    if names:
-        pairs = [f"{level}: {quoted(column)}" for level, column in names.items()]
-        lines += _wrapped("    names: {", pairs, "}")
-    return lines
-
-
-def _source(run: RunText, file: Geocoded, indent: int, guessed: bool = False) -> list[str]:
-    """Return the keys of a file with geocodes."""
-    lines = [f"path: {quoted(run.written(file.path))}", f"geocode: {_columns(file.geocode)}"]
-    if file.look.delimiter not in (None, ","):
-        lines.append(f"delimiter: {quoted(str(file.look.delimiter))}")
-    lines = [" " * indent + line for line in lines]
-    if guessed:
-        lines[1:1] = _check(f"the column of geocodes was guessed: {_columns(file.geocode)}", indent)
-    if file.lost(run.digits):
-        why = "geocodes are numbers that lost their leading zeros, as in spreadsheets"
-        lines += [*_check(f"{why}; restored here", indent), f"{' ' * indent}leading_zeros: lost"]
-    return lines
-
-
-def _products(run: RunText) -> list[str]:
-    lines = [
-        "products:",
-        "  persons:",
-        "    schema: schema.yaml",
-        "    data:                       # confidential; stays where it is",
-        "      input_format: records",
-        *_source(run, run.data, 6, run.guessed),
-        "      columns:                  # attribute: column, and value in it: level",
-    ]
-    for attribute in run.proposed.attributes:
-        lines += _column(attribute)
-    if run.proposed.left_out:
-        lines += _comment("Columns that are not used:", 6)
-        for name, why in run.proposed.left_out.items():
-            lines += _check(f"{quoted(name)} is not used: it {why}", 6)
-    privacy = _check if run.request.rho is None else _comment
-    lines += [
-        "    privacy:",
-        *privacy(
-            "rho is the total privacy budget, an exact fraction: a bound on what the release "
-            "reveals about one person. das validate prints the equivalent epsilon. The value is a "
-            "decision of your office, not a recommendation of this program. docs/privacy.md",
-            6,
-        ),
-        f'      rho: "{run.rho}"',
-        ALLOCATION,
-        *_comment(
-            "Only counts listed here are published exactly, such as the total of the country:", 4
-        ),
-        f"    # invariants: [{{query: total, geolevel: {run.levels[0].name}}}]",
-        "    output:",
-        *_comment(
-            "Tables to release besides the microdata: a query for all geolevels, or {query: ..., "
-            "geolevels: [...]}. Detailed tables of the last geolevel are mostly noise. "
-            "docs/tables.md",
-            6,
-        ),
-        *_unrelated(run),
-        "      tables:",
-    ]
-    above = ", ".join(level.name for level in run.levels[:-1])
-    for table in run.tables:
-        if run.request.tables or table == "total" or not above:
-            lines.append(f"        - {quoted(table)}")
-        else:
-            lines.append(f"        - {{query: {quoted(table)}, geolevels: [{above}]}}")
-    return lines
-
-
-def _unrelated(run: RunText) -> list[str]:
-    """Name the pairs of attributes that no table joins, which microdata show close to chance."""
-    attributes = run.proposed.attributes
-    of_name = {name: one.name for one in attributes for name in (one.name, *one.recodes)}
-    joined = {
-        pair
-        for table in run.tables
-        for pair in permutations([of_name.get(term.strip()) for term in table.split("*")], 2)
-    }
-    pairs = [
-        pair for pair in combinations([one.name for one in attributes], 2) if pair not in joined
-    ]
-    if not pairs:
-        return []
-    named = ", ".join(" * ".join(pair) for pair in pairs[:_MOST_PAIRS])
-    more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
-    why = "no table joins these attributes, so microdata show their relation close to chance"
-    return _check(f"{why}; add a table for each one that you need: {named}{more}", 6)
-
-
-def _account(run: RunText) -> list[str]:
-    lines = _comment(
-        "The account records every budget spent on these people, and its limit (das account "
-        "--limit). Name the same file in every run file about them.",
-        2,
-    )
-    if run.may_be_other:
-        doubt = "another file in this folder has this account: are its people the same? If not, "
-        lines = _check(f"{doubt}name a new file", 2)
-    return [*lines, f"  account: {quoted(run.written(run.account))}"]
-
-
-def _column(attribute: Proposal) -> list[str]:
-    if not attribute.codes:
-        return [f"        {quoted(attribute.name)}: {quoted(attribute.column)}"]
-    lines = [f"        {quoted(attribute.name)}:", f"          column: {quoted(attribute.column)}"]
-    pairs = [f"{quoted(code)}: {quoted(label)}" for code, label in attribute.codes.items()]
-    return [*lines, "          codes:", *_wrapped("            {", pairs, "}")]
-
-
-def _columns(geocode: GeocodeColumns) -> str:
-    """Return the value of the key `geocode`: the column, its parts, or a table of codes."""
-    if isinstance(geocode, str):
-        return quoted(geocode)
-    if isinstance(geocode, GeocodeTable):
-        columns = ", ".join(map(quoted, geocode.columns))
-        return f"{{table: {quoted(geocode.table.name)}, columns: [{columns}]}}"
-    parts = [f"{{column: {quoted(part.column)}, digits: {part.digits}}}" for part in geocode]
-    return f"[{', '.join(parts)}]"
-
-
-def _flow(head: str, texts: Iterable[str]) -> list[str]:
+def listed(head: str, texts: Iterable[str]) -> str:
+    """Return a list of texts, broken into lines."""
     return _wrapped(f"{head}[", [*map(quoted, texts)], "]")
 
 
-def _wrapped(head: str, items: Sequence[str], end: str) -> list[str]:
+def mapped(head: str, texts: Mapping[str, str], quotes: bool = False) -> str:
+    """Return a map of texts, broken into lines."""
+    pairs = texts.items()
+    return _wrapped(
+        head, [f"{quoted(key) if quotes else key}: {quoted(text)}" for key, text in pairs], "}"
+    )
+
+
+def _wrapped(head: str, items: Sequence[str], end: str) -> str:
     """Break a list or map into lines of bounded length."""
     lines, indent = [head], " " * len(head)
     for index, item in enumerate(items):
@@ -347,14 +225,13 @@ def _wrapped(head: str, items: Sequence[str], end: str) -> list[str]:
         elif index:
             lines[-1] += " "
         lines[-1] += text
-    lines[-1] += end
-    return lines
+    return "\n".join(lines) + end
 
 
-def _comment(text: str, indent: int = 0, more: str = "") -> list[str]:
+def comment(text: str, indent: int = 0, more: str = "") -> str:
     """Break a text into comment lines."""
     start = f"{' ' * indent}# "
-    return textwrap.wrap(
+    return textwrap.fill(
         " ".join(text.split()),
         _WIDTH,
         initial_indent=start,
@@ -364,17 +241,18 @@ def _comment(text: str, indent: int = 0, more: str = "") -> list[str]:
     )
 
 
-def _check(text: str, indent: int) -> list[str]:
-    return _comment(f"check: {text}", indent, more="  ")
+def check(text: str, indent: int) -> str:
+    """Break a point for the office to check into comment lines."""
+    return comment(f"check: {text}", indent, more="  ")
 
 
 def allocation_head(tables: Sequence[str], levels: Sequence[str]) -> str:
     """Return the comment at the top of an allocation file."""
-    comment = _comment(
+    head = comment(
         "Shares of the budget by geolevel and query: exact fractions that add up to 1. "
         f"Planned for {', '.join(tables)}, equally weighted, at {', '.join(levels)}. "
         "Queries that no table needs get almost no budget. das plan run.yaml shows expected "
         "errors; das plan run.yaml --optimize NEW.yaml plans again with your weights or targets: "
         "docs/planning.md"
     )
-    return "\n".join([*comment, ""])
+    return f"{head}\n"

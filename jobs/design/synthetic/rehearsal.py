@@ -155,6 +155,8 @@ def _product(product: Product, path: Path, out: Path, left_out: list[str]) -> di
     """Return the section of a product, without invariants that invented persons would violate."""
     document = document_of(with_places(product.config, partial(_seen_from, out)))
     document["data"]["path"] = path.relative_to(out).as_posix()
+    if document["data"].pop("unique", None):
+        left_out.append(f"{product.keys}data.unique")
     kept, stated = [], product.config.invariants
     for index, entry in enumerate(document.get("invariants", [])):
         if not stated[index].is_rehearsed:

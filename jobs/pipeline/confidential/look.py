@@ -116,11 +116,13 @@ class Look:
       delimiter: Delimiter of a CSV file; None for a Parquet file.
       columns: Columns in the order of the file.
       is_whole: Whether all rows were inspected.
+      rows: Number of inspected rows.
     """
 
     delimiter: str | None
     columns: tuple[Column, ...]
     is_whole: bool
+    rows: int = 0
 
     def column(self, name: str) -> Column | None:
         """Return a column by name; None if the file lacks it."""
@@ -193,7 +195,7 @@ def look_at(path: Place, rows: int, delimiter: str | None = None, *, alone: bool
         codes = columns[name].codes
         is_unique = codes is not None and len(codes) == batches.done >= _FEW_ROWS
         columns[name] = replace(columns[name], is_unique=is_unique)
-    return Look(delimiter, tuple(columns.values()), batches.is_whole)
+    return Look(delimiter, tuple(columns.values()), batches.is_whole, batches.done)
 
 
 @redact_errors

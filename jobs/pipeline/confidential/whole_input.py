@@ -91,6 +91,8 @@ def check_whole_input(resolved: Resolved) -> Checked:
                 wrong[GEOCODE] = Wrong(GEOCODE, f"{places}: is not in the list", {*strange})
             elif public is None and reader.has_repeats:
                 leaf_sizes[name] = size
+        if (again := reader.repeated()) is not None:
+            wrong[again.attribute] = again
         mistakes += [(name, one) for one in wrong.values()]
         if wrong:
             reservation = reservation_of(resolved, product, "")

@@ -276,11 +276,13 @@ class TablesWanted:
       queries: Queries to tabulate, by geolevel.
       formats: Formats of their files: `csv`, `parquet`, `xlsx`.
       h1: Attribute or recode from which table H1 is made; None without table H1.
+      has_commas: Whether CSV files have decimal commas, and semicolons between fields.
     """
 
     queries: Mapping[str, Sequence[Query]]
     formats: Sequence[str]
     h1: Query | None = None
+    has_commas: bool = False
 
     @classmethod
     def of(cls, product: Product) -> TablesWanted:
@@ -288,7 +290,7 @@ class TablesWanted:
         plan, output = product.plan, product.config.output
         queries = {name: product.tables_at(name) for name in plan.geolevels}
         h1 = None if output.h1 is None else h1_query(plan.schema, output.h1)
-        return cls(queries, output.table_formats, h1)
+        return cls(queries, output.table_formats, h1, output.table_numbers == "comma")
 
     def files(self, geolevel: str) -> list[tuple[str, Query]]:
         """Return the tables of a geolevel, each with the name of its files."""

@@ -14,6 +14,7 @@ from jobs.pipeline.folder.roots import make_roots
 from jobs.pipeline.folder.spending import Spending, refuse_older_account, refuse_spent_grants
 from jobs.pipeline.storage.layout import is_publishable
 from jobs.pipeline.storage.place import Place
+from jobs.pipeline.tasks.failures import machine_failure
 from jobs.pipeline.tasks.progress import Reporter
 
 _ANOTHER_LOG = "choose another place for the log"
@@ -50,7 +51,7 @@ def open_folder(
     if not (out / "run.json").exists():  # refuse before the folder is created
         refuse_spent_grants(planned, is_new=True)
     make_roots(owner.roots)
-    with _failure_logged(reporter), only_driver(out) as hold:
+    with failure_logged(reporter), only_driver(out) as hold:
         identity = claim_as(owner)
         spent = spendings(identity)
         refuse_older_account(spent, moved=moved)
@@ -79,11 +80,12 @@ def refuse_misplaced_log(reporter: Reporter, out: Place, accounts: Iterable[Plac
 
 
 @contextmanager
-def _failure_logged(reporter: Reporter) -> Iterator[None]:
+def failure_logged(reporter: Reporter) -> Iterator[None]:
     """Log an error of the block; of unexpected errors only the type, which reveals no data."""
     try:
         yield
     except BaseException as error:
-        text = str(error) if isinstance(error, DasError) else None
-        reporter.event("run_failed", error=type(error).__name__, message=text)
+        known = error if isinstance(error, DasError) else machine_failure(error)
+        text = None if known is None else str(known)
+        reporter.event("run_failed", error=type(known or error).__name__, message=text)
         raise

@@ -177,8 +177,13 @@ def _geocodes(batch: Batch, column: str, digits: int, of: str) -> pa.Array:
             array = _geocode_texts(part, column, digits)
             missing = _mask(pc.equal(pc.fill_null(pc.binary_length(array), 0), 0))
             fits = pc.and_(pc.equal(pc.binary_length(array), digits), pc.ascii_is_alnum(array))
-            wrong = ~_mask(pc.fill_null(fits, False)) & ~missing
-            return [("geocode is missing", missing), (f"geocode does not fit {of}", wrong)]
+            rounded = _mask(pc.fill_null(pc.match_substring_regex(array, _ROUNDED), False))
+            wrong = ~_mask(pc.fill_null(fits, False)) & ~missing & ~rounded
+            return [
+                ("geocode is missing", missing),
+                ("geocode was rounded by a spreadsheet: take the column as text", rounded),
+                (f"geocode does not fit {of}", wrong),
+            ]
 
         shorter = _mask(pc.less(pc.fill_null(pc.binary_length(array), digits), digits)).any()
         refuse(
@@ -191,6 +196,7 @@ def _geocodes(batch: Batch, column: str, digits: int, of: str) -> pa.Array:
     return array
 
 
+_ROUNDED = r"^[0-9]+[.,][0-9]+E\+[0-9]+$"  # such as 1.70310E+14
 _NUMBERS = (
     "programs that read geocodes as numbers drop leading zeros: write them as text, or say "
     "`leading_zeros: lost` beside the path"

@@ -284,6 +284,7 @@ def write_rows(
     *,
     title: str = "",
     spooled: bool = False,
+    has_commas: bool = False,
 ) -> dict[str, PartFile]:
     """Write tables one after another to one part file per format.
 
@@ -295,6 +296,7 @@ def write_rows(
       title: Title of the sheets of a workbook.
       spooled: Whether a file for a store may be written to the local disk first, because its rows
         are public and can be too large for memory.
+      has_commas: Whether CSV files have decimal commas, and semicolons between fields.
 
     Raises:
       OutputError: A dataset behind the rows is not complete, or a file cannot be written.
@@ -303,7 +305,7 @@ def write_rows(
     for rows in tables:
         for name, folder in folders.items():
             if name not in writers and name == "csv":
-                writers[name] = CsvPartWriter(folder, spooled=spooled)
+                writers[name] = CsvPartWriter(folder, spooled=spooled, has_commas=has_commas)
             elif name not in writers and name == "xlsx":
                 writers[name] = XlsxPartWriter(folder, title, spooled=spooled)
             elif name not in writers:
@@ -337,9 +339,9 @@ def write_tables(plan: Plan, release: ReleaseLayout, wanted: TablesWanted, tasks
         estimates = None if is_h1 else ReleasedEstimates.of(release, geolevel, query)
         table = GeolevelTable(plan, release, geolevel, query, estimates, is_h1=is_h1)
         folders = dict.fromkeys(wanted.formats, release.tables(geolevel))
-        return write_rows(
-            _noted(table.rows(), columns), folders, title=geolevel, spooled=True
-        ), columns
+        rows, commas = _noted(table.rows(), columns), wanted.has_commas
+        made = write_rows(rows, folders, title=geolevel, spooled=True, has_commas=commas)
+        return made, columns
 
     written = [*zip(items, tasks.run("write tables", items, run), strict=True)]
     for geolevel in missing:

@@ -106,6 +106,7 @@ def _of_census(manifest: Manifest) -> dict[str, Any]:
         "many": manifest.records,
         "neighborhood": privacy.neighborhood.in_words,
         "protects_none": protects_none,
+        "states_household": any(one.change is Change.HOUSEHOLD for one in manifest.statements),
         "changes": changes_table(
             manifest, [_change(one, advantages) for one in manifest.statements]
         ),

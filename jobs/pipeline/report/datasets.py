@@ -292,6 +292,8 @@ def _table_lines(manifest: Manifest, there: Mapping[str, Output]) -> list[str]:
         return [f'table = pd.read_parquet("{file}.parquet")']
     if "csv" in formats:
         csv = 'dtype={"geocode": str}, keep_default_na=False'
+        if isinstance(output, dict) and output.get("table_numbers") == "comma":
+            csv += ', sep=";", decimal=","'
         return [f'table = pd.read_csv("{file}.csv", {csv})']
     return [f'table = pd.read_excel("{file}.xlsx", dtype={{"geocode": str}})']
 

@@ -25,7 +25,9 @@ Values = Sequence[float | None]
 
 _LEFT, _WIDE, _HIGH = 0.5, 2.62, 1.66  # inches: numbers beside a panel; its width and height
 _RIGHT = 0.12  # inches right of a panel, for numbers that end at the edge
+_TITLE = 27  # characters of a bold title above a panel of this width
 _ABOVE = 0.34  # room for the title of a panel, in inches
+_MOST_TICKS = 5  # labels on a vertical axis; they are 0.8 inches together
 _ROWS_WIDE = 3.5  # inches of a panel of rows with names
 _SHAPES = {"released": ("o", "-"), "raw": ("D", (0, (3, 2)))}
 
@@ -172,12 +174,12 @@ def line_panels(key: str, panels: Sequence[Panel], label: str) -> Markup:
       label: Label of the vertical axis.
     """
     turned = [len(label) for panel in panels if _turned(panel.labels) for label in panel.labels]
-    below = max(0.5, 0.05 * max(turned)) if turned else 0.26
+    below = max(0.5, 0.06 * max(turned)) if turned else 0.26
     drawn = [v for p in panels for s in p.series.values() for v in s if v is not None]
     with drawing():
         made = Panels(_WIDE, _HIGH - 0.26 + below, _LEFT, below)
         for panel in panels:
-            axes = made.add(_clipped(panel.title), pad=7)
+            axes = made.add(_clipped(panel.title, _TITLE), pad=7)
             for role, values in panel.series.items():
                 _line(axes, role, values)
             _log_axis(axes, drawn)
@@ -220,7 +222,8 @@ def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
                         fontweight="bold",
                         va="center",
                     )
-            inner = range(low + 1, high) or range(low, high + 1)
+            inner = range(low + 1, high)
+            inner = inner if len(inner) > 1 else range(low, high + 1)
             powers = inner[:: max(1, -(-len(inner) // 3))]  # three numbers fit
             _ticks(axes.xaxis, [10.0**power for power in powers])
             axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.10g} %")
@@ -252,14 +255,27 @@ def _line(axes: Axes, role: str, values: Values) -> None:
 
 
 def _log_axis(axes: Axes, values: Sequence[float]) -> None:
-    """Set a logarithmic scale that also shows zero; powers of ten are labelled."""
-    positive = [v for v in values if v > 0] or [1.0]
-    low = math.floor(math.log10(min(positive)))
-    high = max(math.ceil(math.log10(max(positive))), low + 1)
-    axes.set_yscale("symlog", linthresh=10.0**low, linscale=0.6)
-    axes.set_ylim(0 if 0 in values else 10.0**low, 10.0**high)
-    _ticks(axes.yaxis, [*[0.0] * (0 in values), *(10.0**p for p in range(low, high + 1))])
+    """Set a logarithmic scale that also shows zero; 1, 2, 5 are labelled, or powers of ten."""
+    ticks = _labelled([v for v in values if v > 0] or [1.0], (1, 2, 5))
+    if len(ticks) > _MOST_TICKS:
+        ticks = _labelled([ticks[0], ticks[-1]], (1,))
+    axes.set_yscale("symlog", linthresh=ticks[0], linscale=0.6)
+    axes.set_ylim(0 if 0 in values else ticks[0], ticks[-1])
+    _ticks(axes.yaxis, [*[0.0] * (0 in values), *ticks])
     bare(axes)
+
+
+def _labelled(values: Sequence[float], digits: Sequence[int]) -> list[float]:
+    """Return two or more numbers of one nonzero digit, which contain the values.
+
+    >>> _labelled([3.8, 33], (1, 2, 5)), _labelled([2, 2], (1,))
+    ([2.0, 5.0, 10.0, 20.0, 50.0], [1.0, 10.0])
+    """
+    powers = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 2)
+    steps = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    low = max(step for step in steps if step <= min(values))
+    high = min(step for step in steps if step >= max(values) and step > low)
+    return [step for step in steps if low <= step <= high]
 
 
 def _turned(labels: Sequence[str]) -> bool:

@@ -54,6 +54,15 @@ def without_formulas(table: pa.Table) -> pa.Table:
     return pa.table([_plain(column) for column in table.columns], names)
 
 
+def with_commas(table: pa.Table) -> pa.Table:
+    """Convert fractional numbers to texts with decimal commas."""
+    for index, column in enumerate(table.columns):
+        if pa.types.is_floating(column.type):
+            texts = pc.replace_substring(column.cast(pa.string()), ".", ",")
+            table = table.set_column(index, table.column_names[index], texts)
+    return table
+
+
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Convert a column for CSV: dictionaries become texts, and formulas are escaped."""
     if pa.types.is_dictionary(column.type):
@@ -67,20 +76,31 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 class CsvPartWriter:
-    """Writer of one CSV part file with a header row."""
+    """Writer of one CSV part file with a header row.
 
-    def __init__(self, dataset: Place, *, spooled: bool = False) -> None:
+    Args:
+      dataset: The folder.
+      spooled: As for `PartSink`.
+      has_commas: Whether to write decimal commas, and semicolons between fields.
+    """
+
+    def __init__(self, dataset: Place, *, spooled: bool = False, has_commas: bool = False) -> None:
         self._sink = PartSink(dataset, "csv", spooled=spooled)
+        self._has_commas = has_commas
         self._writer: pa_csv.CSVWriter | None = None
 
     def write(self, table: pa.Table) -> None:
         """Append rows sorted by geocode."""
         plain = without_formulas(table)
         names = plain.column_names
+        plain = with_commas(plain) if self._has_commas else plain
         self._sink.note(plain, "geocode" if "geocode" in names else names[0])
         with writing(self._sink.path, self._sink.path):
             if self._writer is None:
-                self._writer = pa_csv.CSVWriter(self._sink.opened, plain.schema)
+                options = pa_csv.WriteOptions(delimiter=";" if self._has_commas else ",")
+                self._writer = pa_csv.CSVWriter(
+                    self._sink.opened, plain.schema, write_options=options
+                )
             self._writer.write_table(plain)
 
     def close(self) -> PartFile:

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from das.errors import OutputError
+from das.errors import DamageError, OutputError
 from jobs.pipeline.storage.files import (
     create_file,
     json_text,
@@ -882,19 +882,20 @@ def _damage_of(dataset: Place, part: PartFile) -> OutputError | None:
             with path.open("rb") as handle:
                 digest = hashlib.file_digest(handle, "sha256").hexdigest()
     except FileNotFoundError:
-        return OutputError(str(path), "is missing", remedy=_AGAIN)
+        return DamageError(str(path), "is missing", remedy=_AGAIN)
     except OSError as error:
         return _unreadable(dataset, part, error)
     if digest == part.sha256:
         return None
-    return OutputError(str(path), "was changed after it was published", remedy=_AGAIN)
+    return DamageError(str(path), "was changed after it was published", remedy=_AGAIN)
 
 
 def verify_files(dataset: Place) -> None:
     """Check every file of a published dataset against its recorded digest.
 
     Raises:
-      OutputError: A file is missing, was changed, or is not named by the manifest.
+      DamageError: A file is missing or was changed.
+      OutputError: A file is not named by the manifest.
     """
     for error in find_damage(dataset):
         raise error
@@ -910,7 +911,7 @@ def check_sizes(root: Place) -> None:
     """Check that every named file of every published dataset under a folder has its recorded size.
 
     Raises:
-      OutputError: A file is missing or of another size.
+      DamageError: A file is missing or of another size.
     """
     folders = {folder: files for folder, files in _folders_under(root) if MANIFEST in files}
     for dataset in at_once(root, Dataset.open, folders):
@@ -918,7 +919,7 @@ def check_sizes(root: Place) -> None:
             stat = folders[dataset.path].get(part.file)
             if stat is None or stat.st_size != part.bytes:
                 what = "is missing" if stat is None else "was changed after it was published"
-                raise OutputError(str(dataset.path / part.file), what, remedy=_AGAIN)
+                raise DamageError(str(dataset.path / part.file), what, remedy=_AGAIN)
 
 
 def _make_folder(folder: Place) -> None:

@@ -31,6 +31,8 @@ def machine_failure(error: BaseException | None) -> DasError | None:
                 got=error.strerror,
                 remedy="see to the store, then go on with `das run OUT`, or start again",
             )
+        if isinstance(error, ConnectionRefusedError):  # of the bridge to Java
+            return _lost("Java ended")
         if isinstance(error, Py4JError) and "PythonException" not in str(error):
             lines = [*str(error).splitlines(), type(error).__name__]
             first = next((line for line in lines if line.startswith(": ")), lines[0])

@@ -1645,6 +1645,22 @@ FAULTS = (
         ("tests/pipeline/local/test_init.py::test_a_household_is_never_taken_for_a_place",),
     ),
     Fault(
+        "others may read the levels of a drafted run file",
+        "jobs/design/drafting/merge.py",
+        "        copy.touch(OWNER_ONLY)  # levels",
+        "        copy.touch()  # levels",
+        ("tests/pipeline/local/test_init.py::test_a_second_file_joins_the_run",),
+    ),
+    Fault(
+        "a record that is there twice is not found",
+        "jobs/pipeline/confidential/read/records.py",
+        "                    if text in seen:",
+        "                    if False:",
+        (
+            "tests/pipeline/local/test_first_mistakes.py::test_a_record_that_is_there_twice_is_found",
+        ),
+    ),
+    Fault(
         "a run may change the neighbors of its grant",
         ACCOUNT,
         "        if grant.budget != reservation.budget:",

@@ -262,6 +262,7 @@ def test_the_loss_of_a_household_is_stated_everywhere(
     page = tmp_path / "page.html"
     code, said = das("verify", out / "release", "--certificate", page)
     assert (code, words in page.read_text()) == (0, True), said
+    assert "the second row of the table is that to a household" in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from das.errors import ConfigError, InputError, OutputError, SchemaError
+from das.errors import ConfigError, DamageError, InputError, SchemaError
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute
@@ -268,16 +268,16 @@ def test_a_release_that_was_damaged(das: Das, release: Path, assigned: Path) -> 
     whole = part.read_bytes()
     part.write_bytes(whole[: len(whole) // 2])
     code, printed = das("areas", release, "--assign", assigned)
-    assert code == OutputError.exit_code
+    assert code == DamageError.exit_code
     assert str(part) in printed
     part.unlink()
     code, printed = das("areas", release, "--assign", assigned)
-    assert code == OutputError.exit_code
+    assert code == DamageError.exit_code
     # Another table with other numbers, as whole as the one that was published.
     table = pq.read_table(pa.BufferReader(whole))
     more = np.array(table.column("counts").combine_chunks().values) + 1
     counts = pa.ListArray.from_arrays(table.column("counts").combine_chunks().offsets, more)
     pq.write_table(table.set_column(2, "counts", counts), part)
     code, printed = das("areas", release, "--assign", assigned)
-    assert code == OutputError.exit_code, printed
+    assert code == DamageError.exit_code, printed
     assert "was changed after it was published" in printed

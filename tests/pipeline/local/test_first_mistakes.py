@@ -205,6 +205,31 @@ def test_mistakes_of_all_columns_are_told_in_one_pass(das: Das, tmp_path: Path) 
     assert (code, "every geocode and code is legal" in said) == (0, True), said
 
 
+def test_a_record_that_is_there_twice_is_found(das: Das, tmp_path: Path) -> None:
+    toy.write_records(tmp_path)
+    data = tmp_path / "records.csv"
+    header, *rows = data.read_text().splitlines()
+    numbered = [f"{header},house,nr", *(f"{row},{n // 3},{n % 3}" for n, row in enumerate(rows))]
+    data.write_text("\n".join([*numbered, ""]))
+    run = toy.configuration(tmp_path)
+    document = yaml.safe_load(run.read_text())
+    (product,) = document["products"].values()
+    product["data"]["unique"] = ["house", "nr"]
+    run.write_text(yaml.safe_dump(document))
+    code, said = das("validate", run, "--data")
+    assert (code, "every geocode and code is legal" in said) == (0, True), said
+    data.write_text("\n".join([*numbered, rows[0] + ",0 ,1", ""]))
+    assert das("validate", run)[0] == 0
+    code, said = das("validate", run, "--data")
+    assert code == 2, said
+    assert f"row {len(rows) + 2}: repeats the record of an earlier row" in said
+    (account,) = tmp_path.glob("*.das-account.jsonl")
+    assert account.read_text().count('"failed_check"') == 1
+    code, said = das("generate", tmp_path / "invented", "--like", run, "--persons", 50)
+    assert (code, "data.unique" in said) == (0, True), said
+    assert "unique" not in (tmp_path / "invented" / "run.yaml").read_text()
+
+
 def test_names_that_are_almost_right_are_told(das: Das, tmp_path: Path) -> None:
     toy.write_records(tmp_path)
     run = toy.configuration(tmp_path, output__tables=["votinage"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -527,6 +528,58 @@ def test_codes_of_any_kind_are_numbered_and_shown(das: Das, here: None, tmp_path
     assert (code, "every geocode and code is legal" in said) == (0, True), said
 
 
+def test_a_second_file_joins_the_run(das: Das, here: None, tmp_path: Path) -> None:
+    """Housing about the same places: one run file with both, and the first file as it was."""
+    persons, listed, folder = (tmp_path / name for name in ("persons.csv", "list.csv", "new"))
+    coded(persons, listed)
+    code, said = das("init", persons, folder, "--geounits", listed, "--rho", "1/2")
+    assert code == 0, said
+    first = (folder / "run.yaml").read_bytes()
+    housing = tmp_path / "housing.csv"
+    rows = [f"{';'.join(place)};{'abc'[n % 3]}" for n in range(5) for place in PARISHES]
+    housing.write_text("\n".join(["Região;Município;Freguesia;Tipo", *rows, ""]), "utf-8-sig")
+    more = ("--into", folder / "run.yaml", "--rho", "1/4")
+    code, said = das("init", housing, tmp_path / "homes", *more)
+    assert (code, "got persons; expected another name" in said) == (2, True), said
+    code, said = das("init", housing, tmp_path / "homes", *more, "--product", "housing")
+    assert code == 0, said
+    both = folder / "run-housing.yaml"
+    assert f"das validate {both}" in said
+    assert (folder / "run.yaml").read_bytes() == first
+    assert stat.S_IMODE(both.stat().st_mode) == 0o600
+    assert {path.name for path in (tmp_path / "homes").iterdir()} == {
+        "schema.yaml", "allocation.yaml"
+    }  # fmt: skip
+    assert [*load_run(both).products] == ["housing", "persons"]
+    code, said = das("validate", both, "--data")
+    assert (code, "rho 3/4" in said) == (0, True), said
+    both.write_text(both.read_text() + SEEDED)
+    release = release_of(execute(both)).root
+    assert {path.name for path in release.parent.iterdir()} == {"housing", "persons"}
+
+
+def test_a_second_file_that_does_not_fit_is_refused(das: Das, tmp_path: Path) -> None:
+    listed = ("--geounits", VILLAGES / "villages.csv")
+    code, said = das("init", VILLAGES / "persons.csv", tmp_path / "new", *listed)
+    assert code == 0, said
+    run = tmp_path / "new" / "run.yaml"
+    more = ("init", VILLAGES / "persons.csv", tmp_path / "more", "--into", run)
+    more = (*more, "--product", "others")
+    text = run.read_text()
+    run.write_text(text.replace("products:\n", "products: &all\n"))
+    assert "has no line that says only `products:`" in das(*more)[1]
+    shutil.rmtree(tmp_path / "more")
+    run.write_text(text.replace("products:\n", "products: # both\n"))
+    code, said = das(*more)
+    assert code == 0, said
+    assert '"../more/schema.yaml"' in (tmp_path / "new" / "run-others.yaml").read_text()
+    shutil.rmtree(tmp_path / "more")
+    code, said = das(*more)
+    assert (code, "exists; name another product, or remove it" in said) == (2, True), said
+    code, said = das(*more[:-1], "rest")
+    assert code == 0, said
+
+
 CODES = st.sampled_from(["1", "2", "9", "m", "f", "", " x", "0-4", "=1", "ä", "10.0", "-1"])
 
 
@@ -579,3 +632,39 @@ def test_whatever_is_proposed_is_accepted_and_runs(
     run.write_text(run.read_text() + SEEDED)
     assert yaml.safe_load(run.read_text())["privacy"]
     assert (release_of(execute(run)).manifest).exists()
+
+
+def test_a_file_without_geography_becomes_a_survey(das: Das, tmp_path: Path) -> None:
+    """Every value of the file has a label or a bin; the shares of all parts are the budget."""
+    rows = [
+        f"{nr};{'mwd'[nr % 3]};{nr % 90};{['*', 'a', ''][nr % 3]};{nr * 37}" for nr in range(1, 301)
+    ]
+    data = tmp_path / "people.csv"
+    data.write_text("\n".join(["nr;Sexo;Idade;Est. civil;Renda", *rows, ""]), encoding="utf-8")
+    table = ("--table", "Sexo * est_civil")
+    code, said = das("init", "--survey", data, tmp_path / "new", *table, "--rho", "2")
+    assert code == 0, said
+    assert '"Renda": {column: "Renda", bins:' in said
+    assert "generate" not in said
+    run = yaml.safe_load((tmp_path / "new" / "run.yaml").read_text())
+    assert run["data"]["n_records"] == 300
+    assert run["data"]["columns"]["est_civil"]["codes"] == {
+        "*": "(star)", "a": "a", "": "missing"
+    }  # fmt: skip
+    assert run["marginals"]["tables"] == ["sexo * est_civil"]
+    assert stat.S_IMODE((tmp_path / "new" / "run.yaml").stat().st_mode) == 0o600
+    text = (tmp_path / "new" / "run.yaml").read_text()
+    text = text.replace("synthesis:", "synthesis:\n  components: 5\n  n_fits: 1\n  steps: 5", 1)
+    seeded = "privacy:\n  randomness: {source: seeded_not_for_release, seed: 3}"
+    (tmp_path / "new" / "run.yaml").write_text(text.replace("privacy:", seeded))
+    code, said = das("run", tmp_path / "new" / "run.yaml", "--quiet")
+    assert code == 0, said
+    code, said = das("verify", tmp_path / "new" / "out" / "release", "--quiet")
+    assert code == 0, said
+
+
+def test_a_survey_has_no_places(das: Das, tmp_path: Path) -> None:
+    persons = VILLAGES / "persons.csv"
+    code, said = das("init", "--survey", persons, tmp_path / "new", "--geocode", "Village")
+    assert (code, (tmp_path / "new").exists()) == (2, False)
+    assert "--geocode: is for a census" in said

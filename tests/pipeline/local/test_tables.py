@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.csv as pa_csv
 import pytest
 import yaml
 
-from das.errors import ConfigError, InputError, OutputError, SchemaError, VerificationError
+from das.errors import (
+    ConfigError,
+    DamageError,
+    InputError,
+    OutputError,
+    SchemaError,
+    VerificationError,
+)
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.release.verify import verify_run
 from tests.builders import toy
 from tests.builders.datasets import rows_of_csv
 from tests.builders.in_process import execute
-from tests.builders.places import product_in
+from tests.builders.places import product_in, release_of
 from tests.builders.units import section, write_units
 
 Das = Callable[..., tuple[int, str]]
@@ -211,6 +220,28 @@ def test_a_folder_that_cannot_be_written_is_told_as_it_is(
     assert das(*words, tmp_path / "half")[0] == 0
 
 
+def test_tables_with_decimal_commas_have_the_same_numbers(tmp_path: Path) -> None:
+    """As spreadsheets of most of Europe read them, also as the report says."""
+    toy.write_records(tmp_path)
+    written = {"output__tables": TABLES, "output__table_formats": ["csv"]}
+    config = toy.configuration(tmp_path, **written, output__table_numbers="comma")
+    tables = release_of(execute(config)).root / "tables"
+    path = tables / "level=county" / "total.csv"
+    header, first, *_ = path.read_text(encoding="utf-8").splitlines()
+    assert header.startswith('"geolevel";"geocode";')
+    assert "." not in first
+    commas = pa_csv.read_csv(
+        path, parse_options=pa_csv.ParseOptions(delimiter=";"),
+        convert_options=pa_csv.ConvertOptions(decimal_point=","),
+    )  # fmt: skip
+    run = config.read_text().replace("table_numbers: comma", "table_numbers: point")
+    (tmp_path / "point.yaml").write_text(run.replace(str(tmp_path / "out"), str(tmp_path / "two")))
+    points = release_of(execute(tmp_path / "point.yaml")).root / path.relative_to(tables.parent)
+    assert commas.equals(pa_csv.read_csv(points))
+    report = html.unescape((tables.parent / "report.html").read_text(encoding="utf-8"))
+    assert 'sep=";", decimal=","' in report
+
+
 @pytest.mark.parametrize("dataset", ["counts", "geography", "estimates/tables"])
 def test_a_release_that_was_changed_gives_no_tables(
     das: Das, release: Path, tmp_path: Path, dataset: str
@@ -220,11 +251,11 @@ def test_a_release_that_was_changed_gives_no_tables(
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     words = ("--geolevel", "tract", "--to", tmp_path / "none")
     code, printed = das("tables", release, *words)
-    assert code == OutputError.exit_code
+    assert code == DamageError.exit_code
     assert f"{part}: was changed after it was published" in printed
     part.unlink()
     code, printed = das("tables", release, *words)
-    assert code == OutputError.exit_code
+    assert code == DamageError.exit_code
     assert f"{part}: is missing" in printed
     manifest = part.parent / "_manifest.json"
     manifest.write_text(manifest.read_text().replace('"rows"', '"rows" ', 1))

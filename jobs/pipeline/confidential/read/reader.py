@@ -120,6 +120,10 @@ class Reader(ABC, Generic[Data, Piece]):
         except InputError as error:
             yield Wrong.of(GEOCODE, error)
 
+    def repeated(self) -> Wrong | None:
+        """Return the first row that may be a record a second time; None if there is none."""
+        return None
+
     @abstractmethod
     def geocodes(self, piece: Piece) -> Iterator[pa.Array]:
         """Stream the leaf geocodes of all rows of a piece, including rows without records.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from jobs.pipeline.confidential.read.reader import (
 )
 from jobs.pipeline.config.models.data import RecordsData
 from jobs.pipeline.input import values
-from jobs.pipeline.input.files import Chunk, Table, read_chunk
+from jobs.pipeline.input.files import Chunk, Table, plan_chunks, read_chunk
 from jobs.pipeline.input.geounits import table_of
 
 
@@ -81,6 +82,19 @@ class RecordsReader(TableReader[RecordsData]):
                     strange = values.distinct(batch, column) - codes.keys()
                     found.setdefault(name, Wrong.of(name, error)).codes.update(strange)
         yield from found.values()
+
+    def repeated(self) -> Wrong | None:
+        """Return the first row that repeats the columns `data.unique`."""
+        names, seen = self.data.unique, set[str]()
+        table = replace(self.table(), columns=tuple(names))
+        for piece in plan_chunks(table) if names else ():
+            for batch in read_chunk(piece, table):
+                for index, text in enumerate(values.joined(batch, names).to_pylist()):
+                    if text in seen:
+                        first = f"{batch.where(index)}: repeats the record of an earlier row"
+                        return Wrong(", ".join(names), first)
+                    seen.add(text)
+        return None
 
     def legal(self) -> Legal:
         """Map each column to its attributes, and each attribute from legal texts to levels."""

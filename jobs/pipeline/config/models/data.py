@@ -97,7 +97,7 @@ class RecordColumn(Model):
 class RecordsData(InputFormat):
     """Person records: one row per person, with a geocode and one column per attribute."""
 
-    later = ("quoting", "leading_zeros")
+    later = ("quoting", "leading_zeros", "unique")
 
     input_format: Literal["records"]
     path: StoredPath
@@ -112,6 +112,11 @@ class RecordsData(InputFormat):
 
     quoting: Quoting = "double"
     leading_zeros: LeadingZeros = "kept"
+
+    unique: list[Text] = Field(default=[])
+    """Columns whose values, together, belong to one record only, such as `[household, number]`. A
+    record that occurs twice doubles the loss of a person. `das validate --data` finds the rows that
+    repeat them, in some 100 bytes of memory a row; a run does not read them."""
 
     def column_of(self, attribute: str) -> str:
         """Name the column that holds an attribute."""

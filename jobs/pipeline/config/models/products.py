@@ -252,7 +252,7 @@ class JoinedConfig(Model):
 class ProductOutputConfig(Model):
     """Microdata and tables that are written of a product."""
 
-    later = ("table_formats", "joined")
+    later = ("table_formats", "table_numbers", "joined")
 
     microdata: list[Literal["parquet", "csv"]] = Field(default=["parquet", "csv"])
     """Formats of the microdata, one row per record."""
@@ -265,6 +265,10 @@ class ProductOutputConfig(Model):
     table_formats: list[TableFormat] = Field(default=_TABLE_FORMATS)
     """Formats of the files of tables. xlsx is for spreadsheet programs, which can change values of
     CSV files."""
+
+    table_numbers: Literal["point", "comma"] = "point"
+    """How CSV files of tables are written. comma: decimal commas, and semicolons between fields, as
+    spreadsheet programs of most of Europe and Latin America read them."""
 
     h1: Text | None = None
     """Attribute or recode with the levels `occupied` and `vacant`, of which table H1 is written:

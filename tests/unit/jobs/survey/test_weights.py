@@ -30,3 +30,9 @@ def test_labels_of_released_weights_are_no_formulas(
         read_weights(tmp_path / name, levels, 600) for name in ("again.csv", "weights.csv")
     )
     assert again == first
+
+
+def test_weights_as_spreadsheets_of_europe_write_them(tmp_path: Path) -> None:
+    (tmp_path / "weights.csv").write_text("sex;weight;size\nf;0,25;4\nm;0,75;9\n", "utf-8-sig")
+    strata = read_weights(tmp_path / "weights.csv", {"sex": ["f", "m"]}, 100)
+    assert [(str(one.weight), one.size) for one in strata.values()] == [("1/4", 4), ("3/4", 9)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from das.errors import ConfigError, OutputError
 from jobs.cli.main import app
+from jobs.pipeline.folder.open import failure_logged
 from jobs.pipeline.tasks.event_log import EventLog
 from jobs.pipeline.tasks.progress import Reporter
 
@@ -25,6 +27,16 @@ def test_a_log_of_earlier_runs_is_added_to(tmp_path: Path) -> None:
     for name in ("run_failed", "run_finished"):
         Reporter(quiet=True, log=tmp_path / "log.jsonl").event(name)
     assert (tmp_path / "log.jsonl").read_text().count("\n") == 2
+
+
+def test_the_log_says_why_a_run_was_lost(tmp_path: Path) -> None:
+    """Java was killed: Python sees only that nobody listens."""
+    reporter = Reporter(quiet=True, log=tmp_path / "log.jsonl")
+    with pytest.raises(ConnectionRefusedError), failure_logged(reporter):
+        raise ConnectionRefusedError
+    event = json.loads((tmp_path / "log.jsonl").read_text())
+    assert event["error"] == "RuntimeSetupError"
+    assert "Java ended; see to memory, disks and machines" in event["message"]
 
 
 def test_a_full_disk_is_told_once(tmp_path: Path) -> None:

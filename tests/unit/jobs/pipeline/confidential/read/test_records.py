@@ -135,6 +135,7 @@ def test_every_column_of_a_geocode_must_be_there(tmp_path: Path) -> None:
     ("code", "what"),
     [
         ("A1", "does not fit the leaf geolevel"),
+        ("1.70310E+14", "was rounded by a spreadsheet: take the column as text"),
         ("10101", "does not fit the leaf geolevel"),
         ("1 1", "does not fit the leaf geolevel"),
         ("-1", "does not fit the leaf geolevel"),
