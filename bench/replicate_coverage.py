@@ -37,7 +37,6 @@ from jobs.pipeline.run import MEASURING, SOLVING, do_stages, open_job
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import IntervalLayout
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
@@ -72,8 +71,7 @@ def run_of(state: str, seed: int, folder: Path) -> Resolved:
 def covered_of(product: Product) -> Iterator[tuple[Cell, int, int]]:
     """Answers of a release that their intervals cover, and all, by query."""
     plan, release = product.plan, product.release
-    layout = IntervalLayout.of(release)
-    tables = class_tables(read_intervals(layout.document, release.manifest))
+    tables = class_tables(read_intervals(release, plan.leaf.name))
     for level in plan.levels:
         codes = read_public_geocodes(release, level.name)
         counts = read_counts(release, level.name, codes, plan.schema.size)
