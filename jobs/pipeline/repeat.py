@@ -31,7 +31,7 @@ from jobs.pipeline.tasks.executor import Tasks
 
 # A run makes replicates until they have so many leaves together, at least one and at most
 # `_REPLICATES`: with fewer leaves a replicate takes less time, and has fewer errors of each class.
-_LEAVES = 100_000
+_LEAVES = 50_000
 _REPLICATES = 4
 SEED = 0  # of the replicates of a run; public, and `das replicate` has others
 

@@ -28,11 +28,13 @@ from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.statistics import (
     EstimatedError,
     ExpectedTotals,
+    Fact,
     LearnedAnswers,
     Move,
     SlowNode,
     SolveStatistics,
     statistics_of,
+    use_of,
 )
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.covariate import (
@@ -74,7 +76,7 @@ from jobs.pipeline.release.problems import (
 )
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
-from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.layout import ReleaseLayout, ReplicateLayout
 from jobs.pipeline.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 from solvers.choices import Failsafe, IntegerSolver, LeastSquaresSolver, Method
@@ -247,9 +249,25 @@ def learn_covariate(
     def evaluate_ways(batch: Batch) -> SureEstimate:
         return certify(plan, template, pieces(batch), share, ways)
 
-    risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_ways))
-    summary = expected_totals(covariate, seen.totals, variance, risks)
+    summary = choice_of_run(release, level, "expected_totals", ExpectedTotals)
+    if summary is None:
+        risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_ways))
+        summary = expected_totals(covariate, seen.totals, variance, risks)
     return (None if summary.way == PLAIN else replace(learned, way=summary.way)), summary
+
+
+def choice_of_run(release: ReleaseLayout, level: Level, name: str, kind: type[Fact]) -> Fact | None:
+    """Return what the run chose for a replicate, as choosing takes longer than solving; else None.
+
+    Args:
+      release: The release or replicate to solve.
+      level: The geolevel.
+      name: Name of the fact, as for `use_of`.
+      kind: Type of the fact.
+    """
+    if not isinstance(release, ReplicateLayout):
+        return None
+    return use_of(Dataset.open(release.exact.counts(level.name)), name, kind)
 
 
 def choose_corrected(
@@ -267,6 +285,9 @@ def choose_corrected(
     learned = plan.solving.learned
     if learned is None or level.name != learned.geolevel:
         return frozenset(), None
+    chosen = choice_of_run(release, level, "learned", LearnedAnswers)
+    if chosen is not None:
+        return frozenset(chosen.corrected), chosen
     # Half as many as for housing units: each family is solved three times in two ways.
     share = min(1.0, MOST_CERTIFIED / 2 / Dataset.open(release.geography(level.name)).rows)
 
