@@ -9,10 +9,11 @@ stores its errors by size class (`jobs.pipeline.release.intervals`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from das.errors import ConfigError
 from das.metrics.replicates import Compared
@@ -35,7 +36,7 @@ from jobs.pipeline.release.intervals import (
     read_errors,
     write_errors,
 )
-from jobs.pipeline.repeat import Repeated, compare_products, make_replicate
+from jobs.pipeline.repeat import Repeated, compare_products, make_replicate, noise_key
 from jobs.pipeline.report.accuracy import errors_table
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import write_public_reports
@@ -106,11 +107,13 @@ class ReplicateTask:
         write_errors(self.errors_file(number), errors)
 
     def _generations(self, number: int, room: Place) -> Iterator[tuple[Asked, Compared]]:
-        truths = {product.name: product.release for product in self.products}
+        truths: Mapping[str, ReleaseLayout] = {
+            product.name: product.release for product in self.products
+        }
         tasks = LocalTasks(self.sizing)
         for generation in (1, 2) if is_checked(number) else (1,):
-            place, one = room / str(generation), (number, generation)
-            made = make_replicate(self.products, truths, place, self.seed, one, tasks)
+            place, key = room / str(generation), partial(noise_key, self.seed, number, generation)
+            made = make_replicate(self.products, truths, place, key, tasks)
             yield from compare_products(self.products, truths, made, generation, tasks)
             for product in self.products if self.keep and generation == 1 else ():
                 keep_leaves(product.plan, made[product.name], self.leaves(product.name, number))

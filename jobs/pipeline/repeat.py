@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from das.mechanisms.entropy import NoiseKey, Position
+from das.mechanisms.entropy import NoiseKey
 from das.metrics.replicates import Compared, add_compared
 from das.queries.query import Query
 from jobs.pipeline.confidential.measure import MeasureStage
@@ -29,10 +29,11 @@ from jobs.pipeline.storage.layout import ReleasedTruth, ReleaseLayout, Replicate
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.executor import Tasks
 
-# A run makes replicates until they have so many leaves together, at least one and at most
-# `_REPLICATES`: with fewer leaves a replicate takes less time, and has fewer errors of each class.
-_LEAVES = 50_000
-_REPLICATES = 4
+# A run makes one replicate of `_LEAVES` leaves or more, of smaller releases up to `_REPLICATES`; of
+# larger releases the families of so many leaves are solved. Intervals then took 15 to 24 % of the
+# core seconds of runs of 5,000 to 100,000 blocks (`python -m bench.state`).
+_LEAVES = 30_000
+_REPLICATES = 3
 SEED = 0  # of the replicates of a run; public, and `das replicate` has others
 
 
@@ -116,37 +117,34 @@ class Repeated:
         return cls(product.name, plan, product.release, queries)
 
 
-def noise_key(
-    seed: int, replicate: Position, level: int, *, is_on_demand: bool = False
-) -> NoiseKey:
+def noise_key(seed: int, *position: int, is_on_demand: bool = False) -> NoiseKey:
     """Return the noise key of a geolevel of a replicate; no release has the same key.
 
     Args:
       seed: Public seed.
-      replicate: Number of the replicate, its generation, and index of the product.
-      level: Index of the geolevel.
+      position: Number and generation of the replicate, indices of the product and the geolevel.
       is_on_demand: Whether the key is for the on-demand queries.
     """
-    return NoiseKey.for_testing(seed, (*replicate, level, int(is_on_demand)))
+    return NoiseKey.for_testing(seed, (*position, int(is_on_demand)))
 
 
 def make_replicate(
     products: Sequence[Repeated],
     truths: Mapping[str, ReleaseLayout],
     room: Place,
-    seed: int,
-    number: tuple[int, int],
+    key: Callable[..., NoiseKey],
     tasks: Tasks,
-) -> dict[str, ReleaseLayout]:
+    share: float = 1.0,
+) -> dict[str, ReplicateLayout]:
     """Make a replicate of all products.
 
     Args:
       products: The products, in the order of work.
       truths: By product, the release or replicate whose counts are measured.
       room: Folder of the replicate.
-      seed: Public seed of the noise.
-      number: Number of the replicate, and its generation.
+      key: Makes the noise key of a product and a geolevel, as `noise_key` does.
       tasks: Runs the tasks.
+      share: Share of the families of the last geolevel that are solved.
 
     Returns:
       The replicates by product.
@@ -159,8 +157,8 @@ def make_replicate(
         product.name: Repeat(
             product.plan,
             truths[product.name],
-            ReplicateLayout(roots[product.name], exact=product.release, made=roots),
-            partial(noise_key, seed, (*number, index)),
+            ReplicateLayout(roots[product.name], exact=product.release, made=roots, share=share),
+            partial(key, index),
             tasks,
         )
         for index, product in enumerate(products)
@@ -176,7 +174,7 @@ def make_replicate(
 def compare_products(
     products: Sequence[Repeated],
     truths: Mapping[str, ReleaseLayout],
-    made: Mapping[str, ReleaseLayout],
+    made: Mapping[str, ReplicateLayout],
     generation: int,
     tasks: Tasks,
 ) -> Iterator[tuple[Asked, Compared]]:
@@ -206,11 +204,14 @@ def describe_counts(job: Job) -> None:
     room = job.out / "replicating"
     leaves = max(Dataset.open(p.release.geography(p.plan.leaf.name)).rows for p in products)
     count = max(1, min(_REPLICATES, _LEAVES // leaves))
+    needs_all = len(products) > 1 or products[0].plan.off_spine  # add up or bind all leaves
+    share = 1.0 if needs_all else min(1.0, _LEAVES / leaves)
     errors: dict[Asked, list[Compared]] = {}
     with job.stage("write", "intervals of counts"):
         for number in range(1, count + 1):
             remove_tree(room)  # also what a killed driver left behind
-            made = make_replicate(products, truths, room, SEED, (number, 1), job.tasks)
+            key = partial(noise_key, SEED, number, 1)
+            made = make_replicate(products, truths, room, key, job.tasks, share)
             for asked, compared in compare_products(products, truths, made, 1, job.tasks):
                 errors.setdefault(asked, []).append(compared)
         remove_tree(room)

@@ -11,7 +11,7 @@ import pytest
 from tests.checkout import ROOT
 
 IMPORTED = "jobs.analysis.import_nmf._write_release"  # takes over answers drawn elsewhere
-REPLICATED = "jobs.analysis.replicate.key"  # seeded noise on a release, which spends nothing
+REPLICATED = "jobs.pipeline.repeat.noise_key"  # seeded noise on a release, which spends nothing
 JOURNALS = {
     "jobs.pipeline.folder.draws.begin",
     "jobs.pipeline.folder.draws.confirm",
@@ -26,9 +26,7 @@ JOURNALS = {
     "jobs.pipeline.storage.ledger.record_measured",
     "jobs.pipeline.storage.ledger.finalize_ledger",
 }
-REPLICATES = (
-    "jobs.pipeline.release.intervals.write_intervals"  # after finalizing, beside what it names
-)
+REPLICATES = "jobs.analysis.replicate.replicate"  # after finalizing, beside what it names
 
 
 def calls() -> Iterator[tuple[str, str]]:

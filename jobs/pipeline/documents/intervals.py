@@ -107,8 +107,9 @@ def read_intervals(release: ReleaseLayout, leaf: str) -> Intervals | None:
     """
     for path in (release.replicated, release.intervals):
         if path.exists():
-            remedy = "remove it, and run `das replicate` again"
-            intervals = read_document(Intervals, path, remedy=remedy)
+            intervals = read_document(
+                Intervals, path, remedy="take it from a copy, or run `das replicate` without it"
+            )
             if intervals.manifest == digest_of(release.counts(leaf) / MANIFEST):
                 return intervals
     return None

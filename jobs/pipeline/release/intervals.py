@@ -44,13 +44,14 @@ from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.document import adapter
 from jobs.pipeline.documents.intervals import Intervals, Marked, SeenInterval, SizeErrors, digest_of
 from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.covariate import is_sampled
 from jobs.pipeline.release.public_bounds import Bounds
-from jobs.pipeline.storage.columns import chosen
+from jobs.pipeline.storage.columns import chosen, texts
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset
 from jobs.pipeline.storage.files import read_bytes, replace_file
-from jobs.pipeline.storage.geography import read_public_geocodes
+from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_histograms
-from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.layout import ReleaseLayout, ReplicateLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Piece, even_pieces
 from jobs.pipeline.tasks.executor import Tasks
@@ -96,14 +97,17 @@ def compare_level(
     geolevel: str,
     queries: Sequence[Query],
     release: ReleaseLayout,
-    replicate: ReleaseLayout,
+    replicate: ReplicateLayout,
     tasks: Tasks,
 ) -> dict[str, Compared]:
-    """Compare queries in all geounits of a geolevel; keys are names of queries."""
+    """Compare queries in all solved geounits of a geolevel; keys are names of queries."""
+    share = replicate.share if geolevel == plan.leaf.name else 1.0
     ours, theirs = (Dataset.open(one.counts(geolevel)) for one in (release, replicate))
 
     def run(piece: Piece) -> list[Compared]:
-        codes = read_public_geocodes(release, geolevel, *piece)
+        geounits = read_geography(release, geolevel, *piece, columns=("geocode", "parent"))
+        solved = [is_sampled(parent, share) for parent in texts(geounits, "parent")]
+        codes = texts(geounits)[np.array(solved)]
         first, second = (read_histograms(one, codes, plan.schema.size) for one in (ours, theirs))
         return [compare(query, first, second) for query in queries]
 

@@ -47,6 +47,7 @@ from jobs.pipeline.release.covariate import (
     chain_of,
     estimated_errors,
     expected_totals,
+    is_sampled,
     merge_risks,
     merge_stats,
     tally,
@@ -56,7 +57,7 @@ from jobs.pipeline.release.covariate import (
 from jobs.pipeline.release.learned import CORRECTION_STEP, LEARNED, correct, improved
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.moves import Contradicted, carry_up, move_of, moved_family
-from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
+from jobs.pipeline.release.pieces import Piece, of_families, read_pieces, whole_answers
 from jobs.pipeline.release.problems import (
     ChildCounts,
     Family,
@@ -421,7 +422,8 @@ def solve_batch(
     solving = replace(LevelSolving.of(plan, batch.level, priors), corrected=corrected)
     solved: list[SolveStatistics] = []
     writer = PartWriter(reader.release.counts(reader.level.name), SPARSE_SCHEMA)
-    for read in read_pieces(reader, batch, with_estimates=priors is not None):
+    for every in read_pieces(reader, batch, with_estimates=priors is not None):
+        read = sampled_families(reader, every)
         piece = with_corrections(solving, read)
         if learned is not None:
             piece = with_expected(plan, solving.template, read, learned, learned.way)
@@ -430,6 +432,14 @@ def solve_batch(
             writer.write(sparse_table(piece.codes[rows], counts))
     statistics = total(solved)
     return writer.close(statistics=json_of(statistics)), statistics
+
+
+def sampled_families(reader: LevelReader, piece: Piece) -> Piece:
+    """Return the sampled families of a piece of leaves of a replicate; any other piece itself."""
+    if not reader.is_leaf or not isinstance(reader.release, ReplicateLayout):
+        return piece
+    share = reader.release.share
+    return of_families(piece, [one for one in piece.families if is_sampled(one.geocode, share)])
 
 
 def solve_piece(

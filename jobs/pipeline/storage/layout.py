@@ -379,10 +379,12 @@ class ReplicateLayout(ReleaseLayout):
     Attributes:
       exact: The release, whose geounits, invariants and given counts the replicate keeps.
       made: Folders of the replicates of all products of the same replication, by product name.
+      share: Share of the families of the last geolevel that are solved and compared.
     """
 
     exact: ReleaseLayout = field(kw_only=True)
     made: Mapping[str, Place] = field(kw_only=True)
+    share: float = field(default=1.0, kw_only=True)
 
     def product(self, name: str) -> ReleaseLayout:
         """Return the layout of another product of the same replication."""
