@@ -145,7 +145,7 @@ class ClassInterval:
     """Interval for truth - released answer in one class.
 
     Attributes:
-      low: Lower end of the interval.
+      low: Lower end of the interval; with too few answers for `central`, minus the upper end.
       high: Upper end of the interval.
       answers: Number of answers of replicates behind the interval.
       expected: Estimated coverage: share of answers of replicates inside intervals computed from
@@ -166,7 +166,7 @@ def central(errors: IntArray, counts: IntArray, confidence: Fraction) -> tuple[i
     For N exchangeable draws and one more, the k-th smallest and k-th largest of the N contain the
     last with probability at least (N + 1 - 2 k) / (N + 1). k is the largest with at least the
     confidence. With ties, an end then moves inwards while the coverage stays sufficient, and once
-    more if it then is nearer to the confidence: else whole numbers would cover more on average.
+    more if that is nearer to the confidence: else whole numbers would cover more on average.
 
     Args:
       errors: int64[k], ascending.
@@ -223,7 +223,7 @@ def class_intervals(
         ends = central(errors, counts, wanted)
         checked = central(*deeper[number], wanted) if ends and number in deeper else None
         if ends is None or checked is None:
-            ends = ends or (int(errors[0]), int(errors[-1]))
+            ends = ends or _symmetric(errors, counts, wanted)
             out[number] = ClassInterval(*ends, n, None, Mark.UNKNOWN)
             continue
         inside = (errors >= checked[0]) & (errors <= checked[1])
@@ -235,6 +235,16 @@ def class_intervals(
             mark = Mark.SHIFTED
         out[number] = ClassInterval(*ends, n, expected, mark)
     return out
+
+
+def _symmetric(errors: IntArray, counts: IntArray, confidence: Fraction) -> tuple[int, int]:
+    """Return an interval around 0 from few draws: their root mean square times Student's t."""
+    from scipy.special import stdtrit
+
+    n = int(counts.sum())
+    spread = math.sqrt(int((errors * errors * counts).sum()) / n)
+    half = math.ceil(stdtrit(n, (1 + float(confidence)) / 2) * spread)
+    return -half, half
 
 
 def is_shifted(
