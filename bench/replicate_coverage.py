@@ -2,7 +2,7 @@
 
     python -m bench.replicate_coverage [--quick] [--states ri,de,pl94] [--runs N] [--count R] [--data FOLDER]
 
-Each run measures and solves a state with its own noise: Rhode Island and Delaware, the blocks of
+Each run measures and solves a state with its own noise: Rhode Island, Delaware or Hawaii, the blocks of
 `tests/data` or of the folder of --data, and a generated state of 2,016 cells. The intervals are those
 of the run itself, or with --count of so many replicates by `das replicate`. An interval covers if the
 true answer lies in it; answers that invariants fix are left out. Coverage is a mean over answers of
@@ -49,6 +49,7 @@ BLOCK16 = ["total", "votingage", "ethnicity_race", "detailed"]
 TABLES = {
     "ri": BLOCK16,
     "de": BLOCK16,
+    "hi": BLOCK16,
     "pl94": ["total", "hhgq", "votingage * hispanic", "cenrace", "detailed"],
 }
 

@@ -125,9 +125,12 @@ class Mark(IntEnum):
 
 # By count bin, the share of leaf answers left outside of an interval, in units of 1 - confidence.
 # Replicates take the release for the truth, and true blocks are more uneven than released ones:
-# with one unit, 90 % intervals covered 85 to 89 % of the answers of 5 or more. Chosen on the public
-# blocks of Rhode Island and Delaware in 2010 (`python -m bench.replicate_coverage --data FOLDER`).
-LEAF_SHARES = tuple(Fraction(share, 100) for share in (100, 100, 100, 70, 80, 75, 60))
+# with one unit, 90 % intervals covered 85 to 89 % of the answers of 5 or more, and 75 to 86 % of
+# such totals. Chosen on the public blocks of Rhode Island and Delaware in 2010 (`python -m
+# bench.replicate_coverage --data FOLDER`).
+ONE_SHARE = (Fraction(1),) * len(TRUE_EDGES)  # of other geolevels
+LEAF_SHARES = tuple(Fraction(share, 100) for share in (100, 100, 100, 70, 80, 75, 70))
+TOTAL_SHARES = tuple(Fraction(share, 100) for share in (100, 100, 70, 30, 60, 60, 35))
 TOLERANCE = Fraction(2, 100)  # tolerance of the coverage; default, not measured
 # Change of the mean error, in standard deviations, and of the logarithm of the number of answers,
 # from one step to the next, above which a class counts as shifted. Classes of blocks within two
@@ -203,7 +206,10 @@ def central(errors: IntArray, counts: IntArray, confidence: Fraction) -> tuple[i
 
 
 def class_intervals(
-    first: Compared, second: Compared, confidence: Fraction, *, is_leaf: bool = False
+    first: Compared,
+    second: Compared,
+    confidence: Fraction,
+    shares: Sequence[Fraction] = ONE_SHARE,
 ) -> dict[int, ClassInterval]:
     """Return the intervals of all classes of one query at one geolevel, by class.
 
@@ -211,15 +217,14 @@ def class_intervals(
       first: Errors between a release and all its replicates.
       second: Errors between the replicates and their replicates.
       confidence: Coverage probability of the intervals.
-      is_leaf: Whether the geolevel is the last; its intervals are wider by `LEAF_SHARES`.
+      shares: By count bin, the share of answers outside of intervals, in units of 1 - confidence.
     """
     released = {c: int(counts.sum()) for c, (_, counts) in first.by_release.by_class().items()}
     deeper = second.by_replicate.by_class()
     out = {}
     for number, (errors, counts) in first.by_replicate.by_class().items():
         n = int(counts.sum())
-        share = LEAF_SHARES[number % len(TRUE_EDGES)] if is_leaf else 1
-        wanted = 1 - share * (1 - confidence)
+        wanted = 1 - shares[number % len(TRUE_EDGES)] * (1 - confidence)
         ends = central(errors, counts, wanted)
         checked = central(*deeper[number], wanted) if ends and number in deeper else None
         if ends is None or checked is None:

@@ -30,6 +30,9 @@ from das.metrics.accuracy import (
     unpack,
 )
 from das.metrics.replicates import (
+    LEAF_SHARES,
+    ONE_SHARE,
+    TOTAL_SHARES,
     ClassErrors,
     Compared,
     Mark,
@@ -215,6 +218,7 @@ def describe_intervals(
 ) -> Intervals:
     """Compute errors and intervals of a product from the errors of its replicates."""
     leaf = product.plan.leaf.name
+    totals = [query.name for query in product.tabulated.values() if query.size == 1]
     none = np.zeros(0, np.int64)
     nothing = Compared(ClassErrors(none, none), ClassErrors(none, none))
     errors: list[dict[str, object]] = []
@@ -225,8 +229,9 @@ def describe_intervals(
         place = {"geolevel": key.geolevel, "query": key.query}
         errors += [{**place, **row} for row in _by_count(compared.by_release)]
         second = gathered.get(Asked(2, product.name, key.geolevel, key.query), nothing)
-        is_leaf = key.geolevel == leaf
-        found = class_intervals(compared, second, made.confidence, is_leaf=is_leaf)
+        shares = TOTAL_SHARES if key.query in totals else LEAF_SHARES
+        shares = shares if key.geolevel == leaf else ONE_SHARE
+        found = class_intervals(compared, second, made.confidence, shares)
         intervals += [
             SeenInterval(
                 **place,

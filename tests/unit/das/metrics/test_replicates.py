@@ -11,6 +11,7 @@ import pytest
 from das.errors import SchemaError
 from das.metrics.accuracy import SIZE_EDGES, TRUE_EDGES, bins_of, pack
 from das.metrics.replicates import (
+    LEAF_SHARES,
     ClassErrors,
     Compared,
     Mark,
@@ -186,7 +187,7 @@ def test_intervals_of_leaves_are_wider_by_the_share_of_their_class():
     """Errors -100..99 evenly: of counts of 5 to 9, 7 in 100 stay outside in place of 10."""
     first = both(counted(EVEN * 50))
     (usual,) = class_intervals(first, both(add_errors([])), NINE_TENTHS).values()
-    (leaf,) = class_intervals(first, both(add_errors([])), NINE_TENTHS, is_leaf=True).values()
+    (leaf,) = class_intervals(first, both(add_errors([])), NINE_TENTHS, LEAF_SHARES).values()
     assert (usual.low, usual.high) == (-89, 90)
     assert (leaf.low, leaf.high) == (-92, 93)
 
