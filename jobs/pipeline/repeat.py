@@ -30,8 +30,8 @@ from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.executor import Tasks
 
 # A run makes one replicate of `_LEAVES` leaves or more, of smaller releases up to `_REPLICATES`; of
-# larger releases the families of so many leaves are solved. Intervals then took 15 to 24 % of the
-# core seconds of runs of 5,000 to 100,000 blocks (`python -m bench.state`).
+# larger releases the families of so many leaves are solved. Intervals took 27, 17 and 16 % more core
+# seconds in `das run` of conf/run/ri-2010.yaml with 4,714, 25,181 and 100,724 blocks.
 _LEAVES = 30_000
 _REPLICATES = 3
 SEED = 0  # of the replicates of a run; public, and `das replicate` has others
@@ -197,7 +197,7 @@ def describe_counts(job: Job) -> None:
       SolverError, InfeasibleError: The counts of some geounit of a replicate could not be solved.
     """
     lacking = [*filter(_lacks_intervals, job.products)]
-    if not lacking or not job.resolved.config.output.intervals:
+    if not lacking:
         return
     products = tuple(map(Repeated.of, job.products))
     truths = {product.name: product.release for product in products}
@@ -225,4 +225,5 @@ def describe_counts(job: Job) -> None:
 def _lacks_intervals(product: Product) -> bool:
     plan, release = product.plan, product.release
     are_written = all(is_published(release.tables(name)) for name in plan.geolevels)
-    return not are_written and read_intervals(release, plan.leaf.name) is None
+    is_wanted = product.config.output.intervals and not are_written
+    return is_wanted and read_intervals(release, plan.leaf.name) is None

@@ -251,9 +251,6 @@ class OutputConfig(Model):
     For example another bucket with other access rights. Default: `confidential` in the folder of
     the run."""
 
-    intervals: bool = True
-    """Whether counts in tables have intervals. They take up to 30 % more core seconds."""
-
     @property
     def roots(self) -> Roots:
         """Return the run folder and the confidential folder of the run."""
