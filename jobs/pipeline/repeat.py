@@ -30,8 +30,8 @@ from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.executor import Tasks
 
 # A run makes one replicate of `_LEAVES` leaves or more, of smaller releases up to `_REPLICATES`; of
-# larger releases the families of so many leaves are solved. Intervals took 27, 17 and 16 % more core
-# seconds in `das run` of conf/run/ri-2010.yaml with 4,714, 25,181 and 100,724 blocks.
+# larger releases it solves the families of about so many leaves. Intervals took 27, 17 and 16 %
+# more core seconds in `das run` of conf/run/ri-2010.yaml with 4,714, 25,181 and 100,724 blocks.
 _LEAVES = 30_000
 _REPLICATES = 3
 SEED = 0  # of the replicates of a run; public, and `das replicate` has others
