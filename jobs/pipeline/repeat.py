@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
+from das.errors import InfeasibleError, SolverError
 from das.mechanisms.entropy import NoiseKey
 from das.metrics.replicates import Compared, add_compared
 from das.queries.query import Query
@@ -191,35 +192,42 @@ def describe_counts(job: Job) -> None:
     """Make intervals of the counts of every product from replicates, before tables are written.
 
     Neither the truth nor the noise of the run is read, and no budget is spent. Releases whose
-    tables are written stay as they are.
-
-    Raises:
-      SolverError, InfeasibleError: The counts of some geounit of a replicate could not be solved.
+    tables are written stay as they are. If a replicate cannot be solved, there are no intervals:
+    a release does not fail for them.
     """
     lacking = [*filter(_lacks_intervals, job.products)]
     if not lacking:
         return
+    room = job.out / "replicating"
+    try:
+        with job.stage("write", "intervals of counts"):
+            count, gathered = _own_replicates(job, room)
+    except (InfeasibleError, SolverError) as error:
+        job.reporter.say(f"tables have no intervals of counts: {error}")
+        return
+    finally:
+        remove_tree(room)
+    how = Made(count, 0, SEED, 0, Fraction(str(CONFIDENCE)))
+    for product in lacking:
+        write_document(product.release.intervals, describe_intervals(product, gathered, how))
+
+
+def _own_replicates(job: Job, room: Place) -> tuple[int, dict[Asked, Compared]]:
+    """Make the replicates of a run; return their number and their errors together."""
     products = tuple(map(Repeated.of, job.products))
     truths = {product.name: product.release for product in products}
-    room = job.out / "replicating"
     leaves = max(Dataset.open(p.release.geography(p.plan.leaf.name)).rows for p in products)
     count = max(1, min(_REPLICATES, _LEAVES // leaves))
     needs_all = len(products) > 1 or products[0].plan.off_spine  # add up or bind all leaves
     share = 1.0 if needs_all else min(1.0, _LEAVES / leaves)
     errors: dict[Asked, list[Compared]] = {}
-    with job.stage("write", "intervals of counts"):
-        for number in range(1, count + 1):
-            remove_tree(room)  # also what a killed driver left behind
-            key = partial(noise_key, SEED, number, 1)
-            made = make_replicate(products, truths, room, key, job.tasks, share)
-            for asked, compared in compare_products(products, truths, made, 1, job.tasks):
-                errors.setdefault(asked, []).append(compared)
-        remove_tree(room)
-        gathered = {asked: add_compared(parts) for asked, parts in errors.items()}
-        how = Made(count, 0, SEED, 0, Fraction(str(CONFIDENCE)))
-        for product in lacking:
-            document = describe_intervals(product, gathered, how)
-            write_document(product.release.intervals, document)
+    for number in range(1, count + 1):
+        remove_tree(room)  # also what a killed driver left behind
+        key = partial(noise_key, SEED, number, 1)
+        made = make_replicate(products, truths, room, key, job.tasks, share)
+        for asked, compared in compare_products(products, truths, made, 1, job.tasks):
+            errors.setdefault(asked, []).append(compared)
+    return count, {asked: add_compared(parts) for asked, parts in errors.items()}
 
 
 def _lacks_intervals(product: Product) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from bench.accuracy import DATA
 from bench.replicate_coverage import LEAST, one_run, shares
-from das.errors import OutputError, VerificationError
+from das.errors import InfeasibleError, OutputError, VerificationError
 from jobs.analysis.opened import open_release
 from jobs.pipeline import repeat
 from jobs.pipeline.config.load import load_run
@@ -142,6 +142,19 @@ def test_large_releases_solve_and_compare_a_share_of_their_leaves(tmp_path, monk
     assert answers == {"tract": len(rows_of(release_of(out).geography("tract"))), "block": wanted}
     # Leaves that were not solved would have errors of their whole counts, on one side.
     assert max(row["max"] for row in rows if row["geolevel"] == "block") < 40
+
+
+def test_a_replicate_that_cannot_be_solved_costs_no_release(tmp_path, monkeypatch):
+    """Without a failsafe, children of a replicate may contradict their parent."""
+
+    def contradict(*_: object) -> None:
+        raise InfeasibleError("node 99001", "cannot be rounded")
+
+    monkeypatch.setattr(repeat, "make_replicate", contradict)
+    out = solved(tmp_path)
+    assert is_finalized(release_of(out))
+    assert not release_of(out).intervals.exists()
+    assert "count_lower" not in rows_of_csv(release_of(out).tables("tract") / "total.csv")[0]
 
 
 def test_ninety_percent_intervals_cover_ninety_percent_by_class():
