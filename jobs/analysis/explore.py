@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from jobs.analysis.polygons import Rings, read_polygons
 from jobs.analysis.requests import ExploreRequest
 from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.product import Product
-from jobs.pipeline.documents.intervals import digest_of
+from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.plan import Plan
+from jobs.pipeline.release.intervals import ClassTable, class_tables
+from jobs.pipeline.release.public_bounds import PublicBounds
 from jobs.pipeline.report.explore import Embedding, pack_arrays, pack_text, write_explore_page
 from jobs.pipeline.storage.columns import flattened, texts
 from jobs.pipeline.storage.dataset import Dataset, is_published
@@ -33,7 +36,7 @@ from jobs.pipeline.storage.estimates import read_tables
 from jobs.pipeline.storage.files import READABLE, understanding
 from jobs.pipeline.storage.geography import read_both_geocodes, read_geography
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import EstimateLayout, IntervalLayout, ReleaseLayout
+from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
 
 Errors = Callable[[str, Query], IntArray]
@@ -185,6 +188,11 @@ class _Page:
     notes: list[str] = field(default_factory=list)
     confidence: float = 0.9
 
+    @cached_property
+    def _intervals(self) -> Mapping[tuple[str, str], ClassTable]:
+        """Return intervals of counts by geolevel and query."""
+        return class_tables(read_intervals(self.release, self.plan.leaf.name))
+
     def add_geolevels(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
         """Add the geolevels with codes and names of their geounits."""
         geolevels: list[dict[str, Any]] = []
@@ -242,7 +250,8 @@ class _Page:
         Estimates are stored as tenths minus ten times the count, standard errors as hundredths.
         """
         codes, n_cells = self.geounits[level].stored, self.plan.schema.size
-        counts = query.answer(read_counts(self.release, level, codes, n_cells))
+        histograms = read_counts(self.release, level, codes, n_cells)
+        counts = query.answer(histograms)
         arrays = {"count": counts}
         dataset = EstimateLayout.of(self.release).tables(level)
         if is_published(dataset):
@@ -255,14 +264,11 @@ class _Page:
                 tenths = np.rint(estimates * _TENTHS).astype(np.int64)
                 arrays["estimate"] = tenths - _TENTHS * counts
                 arrays["error"] = np.rint(errors * _HUNDREDTHS).astype(np.int64)
-        intervals = IntervalLayout.of(self.release).tables(level)
-        digest = digest_of(self.release.manifest)
-        if is_published(intervals) and Dataset.open(intervals).facts.get("manifest") == digest:
-            table = Dataset.open(intervals).read()
-            if query.name in set(table.column("query").to_pylist()):
-                for name, sign in (("lower", -1), ("upper", 1)):
-                    ends = _listed(table, query, counts.shape, name)
-                    arrays[name] = sign * (ends.astype(np.int64) - counts)
+        intervals = self._intervals.get((level, query.name))
+        if intervals is not None:
+            bounds = PublicBounds(self.plan, self.release, level).of(query, codes)
+            _, lower, upper, _ = intervals.at(query, histograms, bounds)
+            arrays |= {"lower": counts - lower, "upper": upper - counts}
         if self.errors is not None:
             arrays["off"] = self.errors(level, query)
         order = self.geounits[level].order

@@ -9,19 +9,19 @@ stores its errors by size class (`jobs.pipeline.release.intervals`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
 from das.errors import ConfigError
 from das.metrics.replicates import Compared
-from das.queries.query import Query
 from das.tree.intervals import normal_factor
 from jobs.analysis.requests import ReplicateSettings
-from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.runnable import require_runnable
+from jobs.pipeline.documents.document import write_document
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.folder.lock import only_driver
@@ -31,26 +31,24 @@ from jobs.pipeline.printable import result_console
 from jobs.pipeline.release.intervals import (
     Asked,
     Made,
-    compare_level,
     describe_intervals,
     gather_errors,
     read_errors,
     write_errors,
-    write_intervals,
 )
-from jobs.pipeline.repeat import Repeat, noise_key
+from jobs.pipeline.repeat import Repeated, compare_products, make_replicate, noise_key
 from jobs.pipeline.report.accuracy import errors_table
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import write_public_reports
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, is_published, publish
-from jobs.pipeline.storage.files import make_closed_folder, read_json, write_json
-from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
-from jobs.pipeline.storage.layout import (
-    IntervalLayout,
-    ReleaseLayout,
-    ReplicateLayout,
-    replicates_folder,
+from jobs.pipeline.storage.files import (
+    make_closed_folder,
+    open_to_readers,
+    read_json,
+    write_json,
 )
+from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
+from jobs.pipeline.storage.layout import ReleaseLayout, replicates_folder
 from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks, Tasks, open_tasks, require_run_packages
@@ -58,31 +56,6 @@ from jobs.pipeline.tasks.progress import Recorder, Reporter
 from jobs.pipeline.tasks.resources import PeakMemory
 
 CHECKED = 4  # every fourth replicate is replicated itself, to check the intervals; default
-
-
-@dataclass(frozen=True)
-class Repeated:
-    """Product of a finished run, with what a task needs to replicate it.
-
-    Attributes:
-      name: Name of the product.
-      plan: Plan of the product, marked as not for release: the noise of replicates has a public
-        seed, so it protects nothing.
-      release: Finished release; its counts take the place of the truth.
-      queries: Tabulated queries, whose answers in a replicate are compared with the release.
-    """
-
-    name: str
-    plan: Plan
-    release: ReleaseLayout
-    queries: tuple[Query, ...]
-
-    @classmethod
-    def of(cls, product: Product) -> Repeated:
-        """Describe a product of a finished run."""
-        queries = tuple(product.tabulated.values())
-        plan = replace(product.plan, not_for_release=True)
-        return cls(product.name, plan, product.release, queries)
 
 
 @dataclass(frozen=True)
@@ -134,32 +107,17 @@ class ReplicateTask:
         write_errors(self.errors_file(number), errors)
 
     def _generations(self, number: int, room: Place) -> Iterator[tuple[Asked, Compared]]:
-        truths = {product.name: product.release for product in self.products}
+        truths: Mapping[str, ReleaseLayout] = {
+            product.name: product.release for product in self.products
+        }
+        tasks = LocalTasks(self.sizing)
         for generation in (1, 2) if is_checked(number) else (1,):
-            roots = {p.name: room / f"{p.name}-{generation}" for p in self.products}
-            repeats = [
-                Repeat(
-                    product.plan,
-                    truths[product.name],
-                    ReplicateLayout(roots[product.name], exact=product.release, made=roots),
-                    partial(noise_key, self.seed, number, generation, index),
-                    LocalTasks(self.sizing),
-                )
-                for index, product in enumerate(self.products)
-            ]
-            # All are measured before any is solved: one may be fitted to answers of another.
-            for repeat in repeats:
-                repeat.measure()
-            for product, repeat in zip(self.products, repeats, strict=True):
-                repeat.solve()
-                truth, made = truths[product.name], repeat.made
-                for geolevel in product.plan.geolevels:
-                    compared = compare_level(product.plan, geolevel, product.queries, truth, made)
-                    for name, errors in compared.items():
-                        yield Asked(generation, product.name, geolevel, name), errors
-                if self.keep and generation == 1:
-                    keep_leaves(product.plan, made, self.leaves(product.name, number))
-                truths[product.name] = made
+            place, key = room / str(generation), partial(noise_key, self.seed, number, generation)
+            made = make_replicate(self.products, truths, place, key, tasks)
+            yield from compare_products(self.products, truths, made, generation, tasks)
+            for product in self.products if self.keep and generation == 1 else ():
+                keep_leaves(product.plan, made[product.name], self.leaves(product.name, number))
+            truths = made
 
 
 def keep_leaves(plan: Plan, made: ReleaseLayout, kept: Place) -> None:
@@ -229,16 +187,15 @@ def replicate(
             f"bytes of leaf counts kept in {folder}"
         )
         written = []
-        for repeated in products:
-            document = describe_intervals(repeated.name, repeated.release, gathered, made)
-            what = "intervals" if repeated.name == "persons" else f"{repeated.name}, intervals"
-            with recorder.stage("replicate", what):
-                write_intervals(repeated.plan, repeated.release, repeated.queries, document, tasks)
+        for product in resolved.products.values():
+            document = describe_intervals(product, gathered, made)
+            path = product.release.replicated
+            write_document(path, document)
+            open_to_readers(path.parent)
             if not reporter.console.quiet:
-                table = errors_table(repeated.plan.geolevels, document)
+                table = errors_table(product.plan.geolevels, document)
                 result_console().print(terminal_table(table))
-            layout = IntervalLayout.of(repeated.release)
-            written += [layout.document, *map(layout.tables, repeated.plan.geolevels)]
+            written.append(path)
     return [*write_public_reports(resolved.release.root), *written]
 
 

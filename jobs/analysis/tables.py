@@ -30,7 +30,7 @@ from jobs.pipeline.release.tables import Estimates, GeolevelTable, ReleasedEstim
 from jobs.pipeline.release.verify import verify_datasets
 from jobs.pipeline.storage.dataset import is_published
 from jobs.pipeline.storage.files import refuse_foreign, writing
-from jobs.pipeline.storage.layout import EstimateLayout, IntervalLayout
+from jobs.pipeline.storage.layout import EstimateLayout
 from jobs.pipeline.tasks.batches import Batch, Piece, even_pieces, geounit_batches
 from jobs.pipeline.tasks.progress import Reporter
 
@@ -201,8 +201,7 @@ def read_table(
 
 def _intervals(product: Product, confidence: float | None) -> Mapping[tuple[str, str], ClassTable]:
     """Return intervals of counts from replicates by geolevel and query, if at this confidence."""
-    release = product.release
-    document = read_intervals(IntervalLayout.of(release).document, release.manifest)
+    document = read_intervals(product.release, product.plan.leaf.name)
     if document is None or (
         confidence is not None and stated_fraction(document.confidence) != Fraction(str(confidence))
     ):

@@ -39,6 +39,7 @@ from jobs.pipeline.printable import result_console
 from jobs.pipeline.release.bound import bound_entries, open_released, refuse_other_account
 from jobs.pipeline.release.implied import implied_limits
 from jobs.pipeline.release.stages import estimate, finalize, solve, write
+from jobs.pipeline.repeat import describe_counts
 from jobs.pipeline.report.console import terminal_table
 from jobs.pipeline.report.finished import costs_folder, write_internal_reports
 from jobs.pipeline.report.run import stages_table
@@ -112,7 +113,8 @@ STAGES = tuple(
         # Solving sees noise only. The function that draws on-demand queries between its geolevels
         # is passed in, so that `release` need not import `confidential`.
         ("solve", False, partial(solve, measure_on_demand=measure_on_demand)),
-        ("write", False, write),
+        # So is the function that measures and solves released counts again.
+        ("write", False, partial(write, describe_counts=describe_counts)),
         ("finalize", False, finalize),
         ("evaluate", True, evaluate),
     )

@@ -26,9 +26,7 @@ JOURNALS = {
     "jobs.pipeline.storage.ledger.record_measured",
     "jobs.pipeline.storage.ledger.finalize_ledger",
 }
-REPLICATES = (
-    "jobs.pipeline.release.intervals.write_intervals"  # after finalizing, beside what it names
-)
+REPLICATES = "jobs.analysis.replicate.replicate"  # after finalizing, beside what it names
 
 
 def calls() -> Iterator[tuple[str, str]]:

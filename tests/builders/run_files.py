@@ -20,7 +20,7 @@ _PARTS = {  # of a product; the rest of these sections is about the whole run
         *("rho", "epsilon", "epsilon_from", "protects", "household_size"),
         *("allocation", "on_demand_queries", "product"),
     ),
-    "output": ("microdata", "tables", "table_formats", "table_numbers", "h1"),
+    "output": ("microdata", "tables", "table_formats", "table_numbers", "intervals", "h1"),
 }
 
 

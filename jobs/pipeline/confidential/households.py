@@ -19,7 +19,7 @@ from das.queries.query import Query, parse_query
 from jobs.pipeline.confidential.histograms import read_truth
 from jobs.pipeline.documents.evaluation import HouseholdErrors
 from jobs.pipeline.plan import Level, Plan
-from jobs.pipeline.release.covariate import MOST_CERTIFIED, is_certified
+from jobs.pipeline.release.covariate import MOST_CERTIFIED, is_sampled
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import Piece, read_pieces
 from jobs.pipeline.release.problems import Family
@@ -97,7 +97,7 @@ def _of_batch(
     truth = Dataset.open(confidential.histograms(level.name))
     for piece in read_pieces(LevelReader(plan, release, batch.level), batch):
         for family in piece.families:
-            if family.n_children < 2 or not is_certified(family.geocode, share):
+            if family.n_children < 2 or not is_sampled(family.geocode, share):
                 continue
             codes = piece.codes[family.rows]
             plain, _ = solve_family(solving, piece, family)

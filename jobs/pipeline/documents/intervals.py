@@ -7,7 +7,9 @@ from typing import Literal
 
 from jobs.pipeline.documents.document import ExactText, document, read_document
 from jobs.pipeline.documents.evaluation import Bin, Means
+from jobs.pipeline.storage.dataset import MANIFEST
 from jobs.pipeline.storage.files import read_bytes
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place
 
 Marked = Literal["within", "above", "below", "unknown", "shifted"]
@@ -67,11 +69,11 @@ class Intervals:
 
     Attributes:
       format: 1.
-      manifest: SHA-256 of the manifest of the release.
+      manifest: SHA-256 of the manifest of the counts of the last geolevel, whose errors these are.
       not_for_release: Whether the noise of the release itself was seeded.
       confidence: Nominal coverage of the intervals, an exact fraction.
       replicates: Number of replicates.
-      checked: Number of replicates that were replicated in turn.
+      checked: Number of replicates that were replicated in turn; without one, marks are `unknown`.
       seed: Public seed of the noise of the replicates.
       bytes: Size of the stored errors of all replicates.
       errors: Errors by geolevel, query and range of counts.
@@ -90,20 +92,27 @@ class Intervals:
     intervals: tuple[SeenInterval, ...]
 
 
-def read_intervals(path: Place, manifest: Place) -> Intervals | None:
-    """Read the intervals of a release; None if they are missing or of another release.
+def read_intervals(release: ReleaseLayout, leaf: str) -> Intervals | None:
+    """Read the intervals of a release: those of `das replicate` if there are any, else of the run.
 
     Args:
-      path: The document.
-      manifest: The manifest of the release.
+      release: The release.
+      leaf: Name of the last geolevel.
+
+    Returns:
+      The intervals; None if there are none, or only of other counts.
 
     Raises:
-      OutputError: The document is damaged.
+      OutputError: A document is damaged.
     """
-    if not path.exists():
-        return None
-    intervals = read_document(Intervals, path, remedy="remove it, and run `das replicate` again")
-    return intervals if intervals.manifest == digest_of(manifest) else None
+    for path in (release.replicated, release.intervals):
+        if path.exists():
+            intervals = read_document(
+                Intervals, path, remedy="take it from a copy, or run `das replicate` without it"
+            )
+            if intervals.manifest == digest_of(release.counts(leaf) / MANIFEST):
+                return intervals
+    return None
 
 
 def digest_of(manifest: Place) -> str:

@@ -372,7 +372,7 @@ def with_expected(
 # --- the certificate -----------------------------------------------------------------------------
 
 
-def is_certified(geocode: str, share: float) -> bool:
+def is_sampled(geocode: str, share: float) -> bool:
     """Return whether a family is solved again: a share of all, chosen by a hash of the geocode."""
     number = int.from_bytes(hashlib.blake2b(geocode.encode(), digest_size=6).digest(), "big")
     return number < share * 2**48
@@ -398,7 +398,7 @@ def certify(
     """
     queries, found = marginals(plan, template.level), list[SureEstimate]()
     for piece in pieces:
-        chosen = [f for f in families_to_solve(piece) if is_certified(f.geocode, share)]
+        chosen = [f for f in families_to_solve(piece) if is_sampled(f.geocode, share)]
         if not chosen:
             continue
         some = of_families(piece, chosen)

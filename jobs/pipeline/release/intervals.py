@@ -3,9 +3,6 @@
 A replicate repeats the run with released counts as its truth; its errors are the differences.
 Only a histogram of errors by size class is kept of each replicate, in one small file. Histograms
 are integers, so those of several replicates add up.
-
-intervals/intervals.json    errors and intervals by size class
-intervals/level=<L>/        intervals of the tables of a geolevel, by geounit and query
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from das.arrays import IntArray, ObjectArray
+from das.arrays import IntArray
 from das.errors import OutputError
 from das.histograms import Histograms
 from das.metrics.accuracy import (
@@ -33,33 +30,31 @@ from das.metrics.accuracy import (
     unpack,
 )
 from das.metrics.replicates import (
+    LEAF_SHARES,
+    ONE_SHARE,
+    TOTAL_SHARES,
     ClassErrors,
     Compared,
     Mark,
+    add_compared,
     add_errors,
     class_intervals,
     compare,
 )
 from das.metrics.statistics import moments
 from das.queries.query import Query
-from jobs.pipeline.documents.document import adapter, write_document
+from jobs.pipeline.config.product import Product
+from jobs.pipeline.documents.document import adapter
 from jobs.pipeline.documents.intervals import Intervals, Marked, SeenInterval, SizeErrors, digest_of
-from jobs.pipeline.documents.manifest import read_manifest
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.release.public_bounds import Bounds, PublicBounds
-from jobs.pipeline.storage.columns import chosen, lists, repeated
-from jobs.pipeline.storage.dataset import (
-    MANIFEST,
-    Dataset,
-    PartFile,
-    PartWriter,
-    publish,
-    remove_dataset,
-)
-from jobs.pipeline.storage.files import open_to_readers, read_bytes, replace_file
-from jobs.pipeline.storage.geography import read_public_geocodes
-from jobs.pipeline.storage.histograms import read_counts, read_histograms
-from jobs.pipeline.storage.layout import IntervalLayout, ReleaseLayout
+from jobs.pipeline.release.covariate import is_sampled
+from jobs.pipeline.release.public_bounds import Bounds
+from jobs.pipeline.storage.columns import chosen, texts
+from jobs.pipeline.storage.dataset import MANIFEST, Dataset
+from jobs.pipeline.storage.files import read_bytes, replace_file
+from jobs.pipeline.storage.geography import read_geography
+from jobs.pipeline.storage.histograms import read_histograms
+from jobs.pipeline.storage.layout import ReleaseLayout, ReplicateLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Piece, even_pieces
 from jobs.pipeline.tasks.executor import Tasks
@@ -77,19 +72,7 @@ _ERRORS = pa.schema(
         ("count", pa.int64()),
     ]
 )
-FORMAT = 1
 MARKS: tuple[Marked, ...] = ("within", "above", "below", "unknown", "shifted")  # of each `Mark`
-_NUMBERS = 4_000_000  # answers of a task, held in a few copies of 32 MB; default, not measured
-TABLES = pa.schema(
-    [
-        ("geocode", pa.string()),
-        ("query", pa.dictionary(pa.int32(), pa.string())),
-        ("count", pa.list_(pa.int64())),
-        ("lower", pa.list_(pa.int64())),
-        ("upper", pa.list_(pa.int64())),
-        ("mark", pa.list_(pa.int8())),
-    ]
-)
 
 
 @dataclass(frozen=True, order=True)
@@ -117,22 +100,24 @@ def compare_level(
     geolevel: str,
     queries: Sequence[Query],
     release: ReleaseLayout,
-    replicate: ReleaseLayout,
+    replicate: ReplicateLayout,
+    tasks: Tasks,
 ) -> dict[str, Compared]:
-    """Compare queries in all geounits of a geolevel; keys are names of queries."""
-    found: dict[str, list[Compared]] = {query.name: [] for query in queries}
+    """Compare queries in all solved geounits of a geolevel; keys are names of queries."""
+    share = replicate.share if geolevel == plan.leaf.name else 1.0
     ours, theirs = (Dataset.open(one.counts(geolevel)) for one in (release, replicate))
-    for low, high in even_pieces(release, geolevel, _GEOUNITS):
-        codes = read_public_geocodes(release, geolevel, low, high)
+
+    def run(piece: Piece) -> list[Compared]:
+        geounits = read_geography(release, geolevel, *piece, columns=("geocode", "parent"))
+        solved = [is_sampled(parent, share) for parent in texts(geounits, "parent")]
+        codes = texts(geounits)[np.array(solved)]
         first, second = (read_histograms(one, codes, plan.schema.size) for one in (ours, theirs))
-        for query in queries:
-            found[query.name].append(compare(query, first, second))
-    return {name: _added(parts) for name, parts in found.items()}
+        return [compare(query, first, second) for query in queries]
 
-
-def _added(parts: Sequence[Compared]) -> Compared:
-    both = (add_errors(getattr(part, name) for part in parts) for name in _BOTH)
-    return Compared(*both)
+    pieces = [*even_pieces(release, geolevel, _GEOUNITS)]
+    parts = tasks.run(f"compare {geolevel}", pieces, run)
+    found = zip(queries, zip(*parts, strict=True), strict=True)
+    return {query.name: add_compared(compared) for query, compared in found}
 
 
 def write_errors(path: Place, errors: Errors) -> None:
@@ -229,20 +214,24 @@ class Made:
 
 
 def describe_intervals(
-    product: str, release: ReleaseLayout, gathered: Mapping[Asked, Compared], made: Made
+    product: Product, gathered: Mapping[Asked, Compared], made: Made
 ) -> Intervals:
     """Compute errors and intervals of a product from the errors of its replicates."""
+    leaf = product.plan.leaf.name
+    totals = [query.name for query in product.tabulated.values() if query.size == 1]
     none = np.zeros(0, np.int64)
     nothing = Compared(ClassErrors(none, none), ClassErrors(none, none))
     errors: list[dict[str, object]] = []
     intervals: list[SeenInterval] = []
     for key, compared in gathered.items():
-        if key.product != product or key.generation != 1:
+        if key.product != product.name or key.generation != 1:
             continue
         place = {"geolevel": key.geolevel, "query": key.query}
         errors += [{**place, **row} for row in _by_count(compared.by_release)]
-        second = gathered.get(Asked(2, product, key.geolevel, key.query), nothing)
-        found = class_intervals(compared, second, made.confidence)
+        second = gathered.get(Asked(2, product.name, key.geolevel, key.query), nothing)
+        shares = TOTAL_SHARES if key.query in totals else LEAF_SHARES
+        shares = shares if key.geolevel == leaf else ONE_SHARE
+        found = class_intervals(compared, second, made.confidence, shares)
         intervals += [
             SeenInterval(
                 **place,
@@ -258,8 +247,8 @@ def describe_intervals(
         ]
     return Intervals(
         format=1,
-        manifest=digest_of(release.manifest),
-        not_for_release=read_manifest(release).not_for_release,
+        manifest=digest_of(product.release.counts(leaf) / MANIFEST),
+        not_for_release=product.plan.not_for_release,
         confidence=str(made.confidence),
         replicates=made.replicates,
         checked=made.checked,
@@ -320,6 +309,11 @@ class ClassTable:
         mark = np.where(known, mark, Mark.UNKNOWN).astype(np.int8)
         return cls(low.reshape(shape), high.reshape(shape), mark.reshape(shape))
 
+    @property
+    def is_unknown(self) -> bool:
+        """Return whether nothing is known about the coverage of any class."""
+        return bool((self.mark == Mark.UNKNOWN).all())
+
     def at(
         self, query: Query, counts: Histograms, bounds: Bounds
     ) -> tuple[IntArray, IntArray, IntArray, np.ndarray[tuple[int, int], np.dtype[np.int8]]]:
@@ -340,88 +334,9 @@ class ClassTable:
         return answers, lower, np.clip(answers + self.high[place], *bounds), self.mark[place]
 
 
-def class_tables(document: Intervals) -> dict[tuple[str, str], ClassTable]:
-    """Group the intervals of a document by geolevel and query."""
+def class_tables(document: Intervals | None) -> dict[tuple[str, str], ClassTable]:
+    """Group the intervals of a document by geolevel and query; none without a document."""
     found: dict[tuple[str, str], list[SeenInterval]] = {}
-    for interval in document.intervals:
+    for interval in () if document is None else document.intervals:
         found.setdefault((interval.geolevel, interval.query), []).append(interval)
     return {place: ClassTable.of(intervals) for place, intervals in found.items()}
-
-
-def interval_rows(
-    query: Query,
-    table: ClassTable,
-    geocodes: ObjectArray,
-    counts: Histograms,
-    bounds: Bounds,
-) -> pa.Table:
-    """Make rows of `TABLES` of one query in some geounits; `bounds` as in `ClassTable.at`."""
-    columns = [
-        pa.array(geocodes, pa.string()),
-        repeated(query.name, len(geocodes)),
-        *(lists(values) for values in table.at(query, counts, bounds)),
-    ]
-    return pa.table(columns, schema=TABLES)
-
-
-def write_intervals(
-    plan: Plan,
-    release: ReleaseLayout,
-    queries: Sequence[Query],
-    document: Intervals,
-    tasks: Tasks,
-) -> None:
-    """Write the intervals of all tables of a release, replacing earlier ones.
-
-    The document is written last, so its presence means that all tables are complete.
-
-    Raises:
-      OutputError: A file cannot be written.
-    """
-    layout, classes = IntervalLayout.of(release), class_tables(document)
-    layout.document.unlink(missing_ok=True)
-    for geolevel in plan.geolevels:
-        if (layout.tables(geolevel) / MANIFEST).exists():
-            remove_dataset(layout.tables(geolevel))
-        of_level = [(query, classes[geolevel, query.name]) for query in queries]
-        _write_level(plan, geolevel, release, of_level, document, tasks)
-    write_document(layout.document, document)
-    open_to_readers(layout.root)
-
-
-def _write_level(
-    plan: Plan,
-    geolevel: str,
-    release: ReleaseLayout,
-    classes: Sequence[tuple[Query, ClassTable]],
-    document: Intervals,
-    tasks: Tasks,
-) -> None:
-    dataset = IntervalLayout.of(release).tables(geolevel)
-
-    def run(piece: Piece) -> PartFile:
-        codes = read_public_geocodes(release, geolevel, *piece)
-        counts = read_counts(release, geolevel, codes, plan.schema.size)
-        writer = PartWriter(dataset, TABLES)
-        bounds = PublicBounds(plan, release, geolevel)
-        writer.write_apart(
-            interval_rows(query, table, codes, counts, bounds.of(query, codes))
-            for query, table in classes
-        )
-        return writer.close()
-
-    most = max(1, _NUMBERS // max(1, sum(query.size for query, _ in classes)))
-    size = tasks.sizing.write_geounits
-    wanted = -(-Dataset.open(release.geography(geolevel)).rows // tasks.batches)
-    pieces = even_pieces(release, geolevel, min(most, size.most, max(size.least, wanted)))
-    parts = tasks.run(f"intervals {geolevel}", [*pieces], run)
-    facts = {
-        "format": FORMAT,
-        "geolevel": geolevel,
-        "manifest": document.manifest,
-        "not_for_release": document.not_for_release,
-        "confidence": document.confidence,
-        "marks": list(MARKS),
-        "queries": [{"query": query.name, "labels": query.labels()} for query, _ in classes],
-    }
-    publish(dataset, parts, facts)

@@ -28,11 +28,13 @@ from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.statistics import (
     EstimatedError,
     ExpectedTotals,
+    Fact,
     LearnedAnswers,
     Move,
     SlowNode,
     SolveStatistics,
     statistics_of,
+    use_of,
 )
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.covariate import (
@@ -46,6 +48,7 @@ from jobs.pipeline.release.covariate import (
     chain_of,
     estimated_errors,
     expected_totals,
+    is_sampled,
     merge_risks,
     merge_stats,
     tally,
@@ -61,7 +64,7 @@ from jobs.pipeline.release.learned import (
 )
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.moves import Contradicted, carry_up, move_of, moved_family
-from jobs.pipeline.release.pieces import Piece, read_pieces, whole_answers
+from jobs.pipeline.release.pieces import Piece, of_families, read_pieces, whole_answers
 from jobs.pipeline.release.problems import (
     ChildCounts,
     Family,
@@ -81,7 +84,7 @@ from jobs.pipeline.release.problems import (
 )
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA, sparse_table
-from jobs.pipeline.storage.layout import ReleaseLayout
+from jobs.pipeline.storage.layout import ReleaseLayout, ReplicateLayout
 from jobs.pipeline.tasks.batches import Batch, Sizing, geounit_batches
 from jobs.pipeline.tasks.executor import Tasks
 from solvers.choices import Failsafe, IntegerSolver, LeastSquaresSolver, Method
@@ -255,9 +258,25 @@ def learn_covariate(
     def evaluate_ways(batch: Batch) -> SureEstimate:
         return certify(plan, template, pieces(batch), share, ways)
 
-    risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_ways))
-    summary = expected_totals(covariate, seen.totals, variance, risks)
+    summary = choice_of_run(release, level, "expected_totals", ExpectedTotals)
+    if summary is None:
+        risks = merge_risks(tasks.run(f"certify {level.name}", batches, evaluate_ways))
+        summary = expected_totals(covariate, seen.totals, variance, risks)
     return (None if summary.way == PLAIN else replace(model, way=summary.way)), summary
+
+
+def choice_of_run(release: ReleaseLayout, level: Level, name: str, kind: type[Fact]) -> Fact | None:
+    """Return what the run chose for a replicate, as choosing takes longer than solving; else None.
+
+    Args:
+      release: The release or replicate to solve.
+      level: The geolevel.
+      name: Name of the fact, as for `use_of`.
+      kind: Type of the fact.
+    """
+    if not isinstance(release, ReplicateLayout):
+        return None
+    return use_of(Dataset.open(release.exact.counts(level.name)), name, kind)
 
 
 def choose_corrections(
@@ -275,6 +294,9 @@ def choose_corrections(
     learned = plan.solving.learned
     if learned is None or level.name != learned.geolevel:
         return {}, None
+    chosen = choice_of_run(release, level, "learned", LearnedAnswers)
+    if chosen is not None:
+        return {name: learned.forests[name] for name in chosen.corrected}, chosen
     share = min(1.0, MOST_CORRECTED / Dataset.open(release.geography(level.name)).rows)
 
     def estimate(forests: Mapping[str, Forest]) -> SureEstimate:
@@ -416,7 +438,8 @@ def solve_batch(
     solving = replace(LevelSolving.of(plan, batch.level, priors), forests=forests)
     solved: list[SolveStatistics] = []
     writer = PartWriter(reader.release.counts(reader.level.name), SPARSE_SCHEMA)
-    for read in read_pieces(reader, batch, with_estimates=priors is not None):
+    for every in read_pieces(reader, batch, with_estimates=priors is not None):
+        read = sampled_families(reader, every)
         piece = with_corrections(solving, read)
         if covariate is not None:
             piece = with_expected(plan, solving.template, read, covariate, covariate.way)
@@ -425,6 +448,14 @@ def solve_batch(
             writer.write(sparse_table(piece.codes[rows], counts))
     statistics = total(solved)
     return writer.close(statistics=json_of(statistics)), statistics
+
+
+def sampled_families(reader: LevelReader, piece: Piece) -> Piece:
+    """Return the sampled families of a piece of leaves of a replicate; any other piece itself."""
+    if not reader.is_leaf or not isinstance(reader.release, ReplicateLayout):
+        return piece
+    share = reader.release.share
+    return of_families(piece, [one for one in piece.families if is_sampled(one.geocode, share)])
 
 
 def solve_piece(

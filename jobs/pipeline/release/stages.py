@@ -81,8 +81,14 @@ def solve(job: Job, measure_on_demand: Callable[[Job, Product, Level], None]) ->
             finalize_ledger(product.release.ledger)
 
 
-def write(job: Job) -> None:
-    """Write microdata, joined microdata and tables of every product, once."""
+def write(job: Job, describe_counts: Callable[[Job], None]) -> None:
+    """Write microdata, joined microdata and tables of every product, once.
+
+    Args:
+      job: The run.
+      describe_counts: Makes the intervals of the counts, which tables have beside them.
+    """
+    describe_counts(job)
     for product in job.products:
         plan, release, output = product.plan, product.release, product.config.output
         with job.stage("write", product.label("microdata and tables")):

@@ -1,7 +1,7 @@
 """Write the tables of a release: one file for each table, geolevel and format.
 
-A row is a geounit and an answer, with labels in columns. It holds the protected count, the unbiased
-estimate with standard error and interval, and, after `das replicate`, an interval of the count.
+A row is a geounit and an answer, with labels in columns. It holds the protected count with its
+interval, and the unbiased estimate with standard error and interval.
 Tables are made from released files only.
 """
 
@@ -22,8 +22,9 @@ from das.histograms import Histograms
 from das.queries.query import Query, terms_of
 from das.tree.intervals import central_intervals, normal_factor
 from jobs.pipeline.config.product import H1, TablesWanted
+from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.plan import Plan
-from jobs.pipeline.release.intervals import MARKS, ClassTable
+from jobs.pipeline.release.intervals import MARKS, ClassTable, class_tables
 from jobs.pipeline.release.public_bounds import PublicBounds
 from jobs.pipeline.storage.columns import flattened, repeated, texts, type_words
 from jobs.pipeline.storage.csv import CsvPartWriter
@@ -243,9 +244,10 @@ class GeolevelTable:
             marks = pa.array(mark.ravel().astype(np.int32))
             columns["count_lower"] = pa.array(lower.ravel(), pa.int64())
             columns["count_upper"] = pa.array(upper.ravel(), pa.int64())
-            columns["count_coverage"] = pa.DictionaryArray.from_arrays(
-                marks, pa.array(MARKS, pa.string())
-            )
+            if not self.intervals.is_unknown:
+                columns["count_coverage"] = pa.DictionaryArray.from_arrays(
+                    marks, pa.array(MARKS, pa.string())
+                )
         if self.estimates is not None:
             values, errors = self.estimates.read(some.codes)
             factor = normal_factor(self.confidence or self.estimates.confidence)
@@ -333,11 +335,14 @@ def write_tables(plan: Plan, release: ReleaseLayout, wanted: TablesWanted, tasks
     ]
     items.sort(key=lambda item: -rows[item[0]] * item[2].size)
 
+    classes = class_tables(read_intervals(release, plan.leaf.name))
+
     def run(item: tuple[str, str, Query]) -> tuple[dict[str, PartFile], dict[str, str]]:
         geolevel, stem, query = item
         is_h1, columns = stem == H1, dict[str, str]()
         estimates = None if is_h1 else ReleasedEstimates.of(release, geolevel, query)
-        table = GeolevelTable(plan, release, geolevel, query, estimates, is_h1=is_h1)
+        seen = classes.get((geolevel, query.name))
+        table = GeolevelTable(plan, release, geolevel, query, estimates, seen, is_h1=is_h1)
         folders = dict.fromkeys(wanted.formats, release.tables(geolevel))
         rows, commas = _noted(table.rows(), columns), wanted.has_commas
         made = write_rows(rows, folders, title=geolevel, spooled=True, has_commas=commas)

@@ -129,13 +129,11 @@ def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
 
 
 def errors_table(levels: Sequence[str], intervals: Intervals) -> Table:
-    """Tabulate root mean square errors of released counts from replicates, and the coverage."""
+    """Tabulate root mean square errors of released counts from replicates, and checked coverage."""
     places = _places(levels, intervals)
     note = (
-        f"From {text.integer(intervals.replicates)} replicates. Answers are classed by released "
-        "values. Covered: share of answers of replicates in classes whose "
-        f"{text.percent(text.ratio(intervals.confidence), 0)} intervals hold the truth at least as "
-        "often as stated."
+        f"Number of replicates: {text.integer(intervals.replicates)}. Answers are classed by "
+        "released values."
     )
     cells = shaded(_grid(intervals, places, "rmse"), text.decimal, logarithmic=True)
     caption = "Root mean square error of released counts by size of the count"
@@ -146,6 +144,13 @@ def errors_table(levels: Sequence[str], intervals: Intervals) -> Table:
         of_place[1] += row.answers
     shares = (inside / max(1, every) for inside, every in sums.values())
     covered = numbers("Covered", shares, text.percent, "answers")
+    if not intervals.checked:
+        return _table("interval-errors", caption, places, cells, note=note)
+    note += (
+        " Covered: share of answers of replicates in classes whose "
+        f"{text.percent(text.ratio(intervals.confidence), 0)} intervals hold the truth as often as "
+        "stated, or more."
+    )
     return _table("interval-errors", caption, places, cells, [covered], note)
 
 

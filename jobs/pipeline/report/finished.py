@@ -13,7 +13,6 @@ from jobs.pipeline.report.datasets import with_shared
 from jobs.pipeline.storage.files import refuse_foreign
 from jobs.pipeline.storage.layout import (
     ConfidentialLayout,
-    IntervalLayout,
     ReleaseLayout,
     Roots,
     census_release,
@@ -80,7 +79,7 @@ def write_public_reports(
         for file in files:
             refuse_foreign(file, b"<!DOCTYPE html>", "a report, which is replaced")
     for one, file in zip(products, files, strict=True):
-        intervals = read_intervals(IntervalLayout.of(one.release).document, one.release.manifest)
+        intervals = read_intervals(one.release, one.manifest.levels[-1])
         accuracy = read_accuracy(one.release, one.manifest.geography)
         write_public_report(one.manifest, file, intervals, accuracy, of=manifests, remedy=remedy)
     return files

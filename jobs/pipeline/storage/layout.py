@@ -34,9 +34,10 @@ OUT/release/products/NAME/               a product, such as persons:
   codebook.json, codebook.md             what names, codes and labels stand for
   manifest.json, report.html
   NOT_FOR_RELEASE.txt                    only if the noise was seeded
-  intervals/level=<L>/                   intervals of released counts, from replicates
-  intervals/intervals.json               errors and intervals by size class, from replicates
+  intervals.json                         errors and intervals of counts by size class
+  intervals/intervals.json               the same from `das replicate`
 OUT/replicates/release/                  errors of each replicate, and replicates at work
+OUT/replicating/                         replicates of the run at work
 OUT/solutions/NAME/                      another solution of the same measurements, like release
 OUT/confidential/input.json              size and time of change of the input files
 OUT/confidential/solutions/NAME/         what another solution cost
@@ -125,6 +126,8 @@ class ReleaseLayout:
       manifest: Manifest.
       report: Public report.
       notice: Notice that exists only if the noise was seeded.
+      intervals: Errors and intervals of counts by size class, of the run.
+      replicated: The same of `das replicate`.
       solves: Journal of settings with which counts were made, oldest first.
       account: Document of all budgets granted for the same people at measuring time.
       configuration: Folder of the public configuration of all products.
@@ -145,10 +148,16 @@ class ReleaseLayout:
     manifest = _Under("root", "manifest.json")
     report = _Under("root", "report.html")
     notice = _Under("root", "NOT_FOR_RELEASE.txt")
+    intervals = _Under("root", "intervals.json")
     solves = _Under("shared", "solves.jsonl")
     account = _Under("shared", "account.json")
     configuration = _Under("shared", "configuration")
     schemas = _Under("shared", "schemas")
+
+    @property
+    def replicated(self) -> Place:
+        """Return the document that `das replicate` adds to a finalized release."""
+        return self.root / _INTERVALS / "intervals.json"
 
     def folder(self, kind: str) -> Place:
         """Return the folder with the datasets of all geolevels of a kind, such as "counts"."""
@@ -197,7 +206,7 @@ class ReleaseLayout:
         return not any(lies_in(path, product) for product in within)
 
     def is_of_replicates(self, dataset: Place) -> bool:
-        """Return whether a dataset was made from replicates, after the release was finalized."""
+        """Return whether an older version made a dataset of a finalized release's intervals."""
         return self.is_product and lies_in(dataset, self.root / _INTERVALS)
 
     def measured_part(self, part: str) -> Place:
@@ -208,12 +217,13 @@ class ReleaseLayout:
     def documents(self) -> tuple[Place, ...]:
         """Return the files outside datasets, except configuration, schemas and manifest."""
         of_run = (self.solves, self.account, self.whole.readme)
-        return (*of_run, self.ledger, self.planned, self.readme, self.codebook, self.codebook_page)
+        about = (self.readme, self.codebook, self.codebook_page, self.intervals)
+        return (*of_run, self.ledger, self.planned, *about)
 
     @property
     def written_later(self) -> set[Place]:
         """Return the files that the manifest cannot name: itself, and files made from it later."""
-        of_product = {self.report, IntervalLayout.of(self).document} if self.is_product else set()
+        of_product = {self.report, self.replicated} if self.is_product else set()
         return {self.manifest, self.notice, *of_product}
 
 
@@ -369,10 +379,12 @@ class ReplicateLayout(ReleaseLayout):
     Attributes:
       exact: The release, whose geounits, invariants and given counts the replicate keeps.
       made: Folders of the replicates of all products of the same replication, by product name.
+      share: Share of the families of the last geolevel that are solved and compared.
     """
 
     exact: ReleaseLayout = field(kw_only=True)
     made: Mapping[str, Place] = field(kw_only=True)
+    share: float = field(default=1.0, kw_only=True)
 
     def product(self, name: str) -> ReleaseLayout:
         """Return the layout of another product of the same replication."""
@@ -396,24 +408,6 @@ class ReleasedTruth(ConfidentialLayout):
     def histograms(self, geolevel: str) -> Place:
         """Return the dataset of histograms of a geolevel."""
         return self.released.counts(geolevel)
-
-
-@dataclass(frozen=True)
-class IntervalLayout:
-    """Places of the intervals from replicates of a release."""
-
-    root: Place
-
-    @classmethod
-    def of(cls, release: ReleaseLayout) -> IntervalLayout:
-        """Return the layout within a release."""
-        return cls(release.root / _INTERVALS)
-
-    document = _Under("root", "intervals.json")  # errors and intervals by size class
-
-    def tables(self, geolevel: str) -> Place:
-        """Return the dataset of intervals of the tables of a geolevel."""
-        return self.root / f"level={geolevel}"
 
 
 def replicates_folder(out: Place, solution: str | None) -> Place:

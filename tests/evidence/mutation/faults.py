@@ -55,6 +55,7 @@ LACKED = (
     "::test_types_that_a_geounit_lacks_are_known_to_be_empty"
 )
 AREA = "das/tree/area.py"
+RUN_INTERVALS = "tests/pipeline/local/test_run_intervals.py::"
 INTERVALS = "das/tree/intervals.py"
 POSTERIOR = "das/tree/prior.py"
 LEARNED = "tests/pipeline/local/test_learned_counts.py::"
@@ -711,6 +712,35 @@ FAULTS = (
         "    require_runnable(resolved)\n",
         "",
         (RUNNABLE_TEST + "test_a_finished_release_is_not_repeated_but_read",),
+    ),
+    Fault(
+        "tables of all geolevels have the intervals of leaves",
+        "jobs/pipeline/release/tables.py",
+        "classes.get((geolevel, query.name))",
+        "classes.get((plan.leaf.name, query.name))",
+        (RUN_INTERVALS + "test_tables_have_intervals_that_need_no_truth",),
+    ),
+    Fault(
+        "replicates of a run are made of the truth",
+        "jobs/pipeline/storage/layout.py",
+        "return self.released.counts(geolevel)",
+        'return _within(self.released.shared.parent) / "products/persons/histograms" / '
+        'f"level={geolevel}"',
+        (RUN_INTERVALS + "test_tables_have_intervals_that_need_no_truth",),
+    ),
+    Fault(
+        "leaves that a replicate leaves out count as errors",
+        "jobs/pipeline/release/intervals.py",
+        "codes = texts(geounits)[np.array(solved)]",
+        "codes = texts(geounits)",
+        (RUN_INTERVALS + "test_large_releases_solve_and_compare_a_share_of_their_leaves",),
+    ),
+    Fault(
+        "intervals of blocks take true blocks to be as even as released ones",
+        "jobs/pipeline/release/intervals.py",
+        "shares = shares if key.geolevel == leaf else ONE_SHARE",
+        "shares = ONE_SHARE",
+        (RUN_INTERVALS + "test_ninety_percent_intervals_cover_ninety_percent_by_class",),
     ),
     Fault(
         "a comparison takes a district of official files for a county",

@@ -31,7 +31,6 @@ from jobs.pipeline.release.verify import _verify_ties, verify_joined, verify_run
 from jobs.pipeline.storage.csv import CsvPartWriter
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish, replace_published, sweep
 from jobs.pipeline.storage.histograms import SPARSE_SCHEMA
-from jobs.pipeline.storage.layout import IntervalLayout
 from jobs.pipeline.tasks.batches import Batch, Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
@@ -166,7 +165,7 @@ def test_replicates_of_products_that_agree(finished, tmp_path: Path) -> None:
             load_run(config, output=copy), settings, Reporter(quiet=True), LocalTasks(Sizing(1))
         )
     for product in ("persons", "dwellings"):
-        assert IntervalLayout.of(release_of(copy, product)).document.is_file()
+        assert release_of(copy, product).replicated.is_file()
 
 
 def test_no_node_needs_the_failsafe(finished) -> None:

@@ -1304,7 +1304,7 @@ ENTRIES: dict[Key, Entry] = {
         TriedIn(f"{_EXPLORE}::test_errors_stay_where_the_truth_is"),
     ("jobs/pipeline/release/intervals.py", "remove it, and run `das replicate` again"):
         TriedIn(f"{_REPLICATE}::test_damaged_errors_are_named"),
-    ("jobs/pipeline/documents/intervals.py", "remove it, and run `das replicate` again"):
+    ("jobs/pipeline/documents/intervals.py", "take it from a copy, or run `das replicate` without it"):
         TriedIn(f"{_REPLICATE}::test_a_damaged_document_is_made_again"),
     ("jobs/analysis/replicate.py", "remove the folder"): DAMAGED,
     ("jobs/analysis/area_files.py", "save it as UTF-8"): areas_in_utf_8,

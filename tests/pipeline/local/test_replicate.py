@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from das.errors import ConfigError, OutputError
+from jobs.analysis.opened import open_release
 from jobs.pipeline.folder.progress import is_finalized
-from jobs.pipeline.storage.dataset import Dataset
-from jobs.pipeline.storage.layout import IntervalLayout
 from tests.builders import toy
 from tests.builders.datasets import rows_of
 from tests.builders.in_process import execute, leave_out_figures
@@ -117,31 +116,29 @@ def test_errors_are_those_of_runs_from_the_release(replicated):
 
 
 def test_intervals_of_tables_are_those_of_the_classes(replicated):
-    release = release_of(replicated / "out")
-    document = document_of(replicated)
+    release = open_release(replicated / "out/release")
     ends = {
         (row["geolevel"], row["query"], row["geounit"], row["count"]): row
-        for row in document["intervals"]
+        for row in document_of(replicated)["intervals"]
     }
-    dataset = IntervalLayout.of(release).tables("block")
-    rows, marks = rows_of(dataset), Dataset.open(dataset).facts["marks"]
-    assert len(rows) == len(toy.blocks()) * len({row["query"] for row in rows})
-    totals = {row["geocode"]: row["count"][0] for row in rows if row["query"] == "total"}
     seen = 0
-    for row in rows:
-        size = label(totals[row["geocode"]], (0, 1, 10, 100))
-        for count, lower, upper, mark in zip(
-            row["count"], row["lower"], row["upper"], row["mark"], strict=True
-        ):
+    for geolevel in ("tract", "block"):
+        totals = {
+            row["geocode"]: row["count"] for row in release.table("total", geolevel).to_pylist()
+        }
+        for row in release.table("sex", geolevel).to_pylist():
+            count, lower, upper = row["count"], row["count_lower"], row["count_upper"]
             assert 0 <= lower <= upper
-            own = ends.get(("block", row["query"], size, label(count, (0, 1, 2, 5, 10, 50))))
+            size = label(totals[row["geocode"]], (0, 1, 10, 100))
+            own = ends.get((geolevel, "sex", size, label(count, (0, 1, 2, 5, 10, 50))))
             if own is None:
-                assert marks[mark] == "unknown"
+                assert row.get("count_coverage", "unknown") == "unknown"
                 continue
             seen += 1
             assert lower == max(0, count + own["low"])
             assert upper == max(0, count + own["high"])
-            assert marks[mark] == own["mark"]
+            # A table whose classes are all unknown has no such column.
+            assert row.get("count_coverage", "unknown") == own["mark"]
     assert seen
 
 
@@ -294,9 +291,6 @@ def test_geolevels_off_the_spine_have_intervals_of_sums_over_their_blocks(tmp_pa
     assert any(off)
     squares = sum(row["answers"] * row["rmse"] ** 2 for row in own)
     assert squares == pytest.approx(sum(error**2 for error in off))
-    intervals = rows_of(IntervalLayout.of(release).tables("county"))
-    seen = {row["geocode"]: row["count"][0] for row in intervals if row["query"] == "total"}
-    assert seen == released
     assert is_finalized(release)
     assert das("tables", out / "release", "--geolevel", "county", "--to", tmp_path / "t")[0] == 0
     with (tmp_path / "t/level=county/total.csv").open() as file:

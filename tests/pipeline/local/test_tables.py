@@ -138,7 +138,7 @@ def test_intervals_of_counts_come_after_replicates(das: Das, origin: Path, tmp_p
     code, printed = das("tables", out / "release", "--to", tmp_path / "tables")
     assert code == 0, printed
     rows = rows_of_csv(tmp_path / "tables/level=tract/detailed.csv")
-    assert {row["count_coverage"] for row in rows} <= {
+    assert {row.get("count_coverage", "unknown") for row in rows} <= {
         "within",
         "above",
         "below",
@@ -147,10 +147,8 @@ def test_intervals_of_counts_come_after_replicates(das: Das, origin: Path, tmp_p
     }
     for row in rows:
         assert 0 <= int(row["count_lower"]) <= int(row["count_upper"])
-    assert (
-        "count_lower"
-        not in rows_of_csv(out / "release/products/persons/tables/level=tract/detailed.csv")[0]
-    )
+    published = rows_of_csv(out / "release/products/persons/tables/level=tract/detailed.csv")[0]
+    assert "count_lower" not in published
 
 
 def test_tables_of_the_units(das: Das, release: Path, tmp_path: Path) -> None:

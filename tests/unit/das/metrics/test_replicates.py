@@ -11,6 +11,7 @@ import pytest
 from das.errors import SchemaError
 from das.metrics.accuracy import SIZE_EDGES, TRUE_EDGES, bins_of, pack
 from das.metrics.replicates import (
+    LEAF_SHARES,
     ClassErrors,
     Compared,
     Mark,
@@ -102,9 +103,10 @@ def test_ends_move_inwards_where_ties_leave_room():
     """Of 100 draws 94 are 0, 3 are -1 and 3 are 4: together outside they are less than a tenth."""
     errors, counts = np.array([-1, 0, 4]), np.array([3, 94, 3])
     assert central(errors, counts, NINE_TENTHS) == (0, 0)
-    assert central(errors, np.array([9, 82, 9]), NINE_TENTHS) == (-1, 4)
+    assert central(errors, np.array([17, 66, 17]), NINE_TENTHS) == (-1, 4)
+    assert central(errors, np.array([9, 82, 9]), NINE_TENTHS) == (0, 4)  # 91 are nearer than all
     assert central(errors, np.array([6, 88, 6]), NINE_TENTHS) == (0, 4)
-    assert central(errors, np.array([1, 88, 11]), NINE_TENTHS) == (0, 4)
+    assert central(errors, np.array([1, 83, 16]), NINE_TENTHS) == (0, 4)
 
 
 def test_intervals_are_of_their_class_alone():
@@ -131,7 +133,8 @@ def test_without_second_replicates_nothing_is_said():
     (found,) = class_intervals(first, none, NINE_TENTHS).values()
     assert (found.expected, found.mark) == (None, Mark.UNKNOWN)
     (few,) = class_intervals(both(counted([0, 3])), both(counted([0] * 99)), NINE_TENTHS).values()
-    assert (few.low, few.high, few.mark) == (0, 3, Mark.UNKNOWN)
+    # Student's t of 2 degrees, 2.92, times the root of (0 + 9) / 2.
+    assert (few.low, few.high, few.mark) == (-7, 7, Mark.UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -178,3 +181,25 @@ def test_one_replicate_makes_no_interval():
     one = np.ones((1, 1), np.int64)
     with pytest.raises(SchemaError, match="too few"):
         own_intervals(one, one[None], 0.9)
+
+
+def test_intervals_of_leaves_are_wider_by_the_share_of_their_class():
+    """Errors -100..99 evenly: of counts of 5 to 9, 7 in 100 stay outside in place of 10."""
+    first = both(counted(EVEN * 50))
+    (usual,) = class_intervals(first, both(add_errors([])), NINE_TENTHS).values()
+    (leaf,) = class_intervals(first, both(add_errors([])), NINE_TENTHS, LEAF_SHARES).values()
+    assert (usual.low, usual.high) == (-89, 90)
+    assert (leaf.low, leaf.high) == (-92, 93)
+
+
+@pytest.mark.parametrize(("n", "wanted"), [(100, 0.9), (1000, 0.9), (1000, 0.7)])
+def test_intervals_of_whole_numbers_cover_as_often_as_stated_on_average(n, wanted):
+    """Rounded normal errors of many spreads, seeded: the mean over classes is the confidence."""
+    rng, covered = np.random.default_rng(8), []
+    for spread in rng.uniform(1.5, 6, 400):
+        draws = np.rint(rng.normal(0, spread, n + 2000)).astype(np.int64)
+        low, high = central(
+            *np.unique(draws[:n], return_counts=True), Fraction(wanted).limit_denominator(100)
+        )
+        covered.append(((low <= draws[n:]) & (draws[n:] <= high)).mean())
+    assert abs(np.mean(covered) - wanted) < 0.01

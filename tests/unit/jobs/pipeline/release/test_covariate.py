@@ -18,7 +18,7 @@ from jobs.pipeline.release.covariate import (
     SureEstimate,
     certify,
     expected_totals,
-    is_certified,
+    is_sampled,
     marginals,
     merge_risks,
     noisy_totals,
@@ -151,11 +151,11 @@ def test_signs_hang_on_names_alone_and_are_balanced():
     assert not np.array_equal(found[:, :88], found[:, 512:])
 
 
-def test_a_share_of_families_is_certified():
+def test_a_share_of_families_is_sampled():
     names = [f"{n:06}" for n in range(4000)]
-    count = sum(is_certified(name, 0.25) for name in names)
+    count = sum(is_sampled(name, 0.25) for name in names)
     assert abs(count - 1000) < 5 * np.sqrt(750)
-    assert all(is_certified(name, 1.0) for name in names)
+    assert all(is_sampled(name, 1.0) for name in names)
 
 
 def test_nothing_is_added_to_families_that_are_not_solved(tmp_path):
