@@ -15,8 +15,7 @@ facilities drawn from there. All systems read the exported files:
 - ours_by_table: the same, rounded by the queries of the published tables;
 - own: the way of 2020, each geounit fitted to its own answers, totals first;
 - least_squares: full information without rounding and signs, which is unbiased;
-- bluedown, bluedown_topdown: google-research/census-bluedown and its version of the way of 2020,
-  from a checkout that the user names. Its authors used Gurobi, which needs a licence; SCIP, which
+- bluedown: google-research/census-bluedown, from a checkout that the user names. Its authors used Gurobi, which needs a licence; SCIP, which
   it also knows, does not end on the quadratic problem of the nation. So its quadratic problems are
   handed to PIQP, and those in integers to SCIP, both open. Its authors report lower errors than the way of 2020
   at every geolevel, most at county and tract (Ghazi, Kamath, Kumar, Manurangsi and Sealfon,
@@ -356,7 +355,6 @@ def solve_bluedown(folder: Path, checkout: Path) -> None:
 
     totals = io.ProcessingFormatIO(str(out / "totals"), "US")
     states = constants.FOLDER_IDS
-    times = {}
     started = time.process_time()
     for state in states:
         main_passes.input_pass(
@@ -368,7 +366,7 @@ def solve_bluedown(folder: Path, checkout: Path) -> None:
         published("", "DPQuery"), published("", "Constraint"), totals,
         files("", split=True), shape, files("", split=False),
     )  # fmt: skip
-    times["regression"] = time.process_time() - started
+    regression = time.process_time() - started
     root.root_top_down_pass(
         files("", split=True), files("", split=False), files("", split=False), totals, shape
     )
@@ -376,16 +374,7 @@ def solve_bluedown(folder: Path, checkout: Path) -> None:
         main_passes.optimization_top_down_pass(
             files(state, split=True), files(state, split=False), files(state, split=False), shape
         )
-    times["bluedown"] = time.process_time() - started
-    root.root_baseline_census_topdown_pass(
-        published("", "DPQuery"), files("", split=False), files("", split=False), totals, shape
-    )
-    for state in states:
-        main_passes.baseline_census_top_down_pass(
-            published(state, "DPQuery"), files(state, split=False), files(state, split=False), shape
-        )
-    times["bluedown_topdown"] = time.process_time() - started - times["bluedown"]
-    (folder / "bluedown.json").write_text(json.dumps(times))
+    (folder / "bluedown.json").write_text(json.dumps({"regression": regression}))
 
 
 class _Point:
@@ -459,8 +448,8 @@ def counts_of(name: str, folder: Path) -> Counts:
     """What a system made of the files, or the truth."""
     if name == "truth":
         return true_counts(folder)
-    if name in ("bluedown", "bluedown_topdown"):
-        return _theirs(folder, "optimized" if name == "bluedown" else "baseline")
+    if name == "bluedown":
+        return _theirs(folder)
     with np.load(folder / f"{name}.npz") as kept:
         return {
             level: dict(zip(kept[f"{level} codes"].tolist(), kept[level], strict=True))
@@ -468,13 +457,13 @@ def counts_of(name: str, folder: Path) -> Counts:
         }
 
 
-def _theirs(folder: Path, kind: str) -> Counts:
+def _theirs(folder: Path) -> Counts:
     """Counts of the checkout: a file of each geolevel and state."""
     names = {name: theirs for theirs, name in GEOLEVELS.items()}
     found: Counts = {}
     for level in DIGITS:
         root = folder / "bluedown" / ("" if level == "nation" else "State=*")
-        files = sorted(root.parent.glob(f"{root.name}/{names[level]}/{kind}_estimate.parquet"))
+        files = sorted(root.parent.glob(f"{root.name}/{names[level]}/optimized_estimate.parquet"))
         rows = [row for path in files for row in pq.read_table(path).to_pylist()]
         found[level] = {row["geocode"] or "0": np.asarray(row["value"], np.float64) for row in rows}
     below: dict[str, npt.NDArray[np.float64]] = {}
@@ -632,10 +621,8 @@ def one_seed(blocks: int, seed: int, checkout: Path | None, limit: float, files:
             took[system] = run_system(system, folder, checkout, limit)
             print(f"seed {seed}, {system}: {took[system]}", flush=True)
         if (folder / "bluedown.json").exists():
-            times = json.loads((folder / "bluedown.json").read_text())
-            took["bluedown_topdown"] = {"seconds": round(times["bluedown_topdown"], 2)}
-            took["bluedown"]["seconds"] = round(times["bluedown"], 2)
-            took["bluedown"]["of_which_regression"] = round(times["regression"], 2)
+            regression = json.loads((folder / "bluedown.json").read_text())["regression"]
+            took["bluedown"]["of_which_regression"] = round(regression, 2)
         for system, used in took.items():
             if "seconds" in used:
                 found: dict[str, dict[str, tuple[float, float]]] = {}
