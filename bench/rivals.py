@@ -11,8 +11,8 @@ have no race of Hispanic persons (White here), one kind of two races (White and 
 facilities. So blocks have facilities as often as in Delaware in 2020, with residents and types of
 facilities drawn from there. All systems read the exported files:
 
-- ours: full information, rounded;
-- ours_by_table: the same, rounded by the queries of the published tables;
+- ours: full information, rounded, as `das nmf import` sets it;
+- ours_by_cell: the same, rounded by totals, then cells;
 - own: the way of 2020, each geounit fitted to its own answers, totals first;
 - least_squares: full information without rounding and signs, which is unbiased;
 - bluedown: google-research/census-bluedown, from a checkout that the user names. Its authors used Gurobi, which needs a licence; SCIP, which
@@ -94,15 +94,11 @@ PASSES: dict[str, Any] = {
         ["hhgq", "hhgq * hispanic", "hhgq * hispanic * cenrace", "detailed"],
     ],
 }
-BY_TABLE = [
-    ["total"],
-    ["cenrace", "hispanic * cenrace", "votingage * hispanic * cenrace", "detailed"],
-]
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ours": {"fit_to": "tree"},
-    "ours_by_table": {"fit_to": "tree", "rounding_passes": BY_TABLE},
+    "ours": {},
+    "ours_by_cell": {"rounding_passes": [["total"], ["detailed"]]},
     "own": {"fit_to": "level", **PASSES},
-    "least_squares": {"fit_to": "tree"},
+    "least_squares": {},
 }
 STATES = ("01", "02")
 FEW = 64  # blocks up to which all persons live in households
@@ -307,7 +303,7 @@ def solve_ours(name: str, folder: Path) -> None:
     run_file = read_nmf(NmfImport(folder / "nmf", folder / name), QUIET)
     document = yaml.safe_load(run_file.read_text())
     product = document["products"]["persons"]
-    product["solve"] = SETTINGS[name]
+    product["solve"] |= SETTINGS[name]
     product["output"] = {"microdata": [], "tables": list(QUERIES.values())}
     run_file.write_text(yaml.safe_dump(document, sort_keys=False))
     resolved = load_run(run_file)
