@@ -11,12 +11,11 @@ have no race of Hispanic persons (White here), one kind of two races (White and 
 facilities. So blocks have facilities as often as in Delaware in 2020, with residents and types of
 facilities drawn from there. All systems read the exported files:
 
-- ours: full information, rounded;
-- ours_by_table: the same, rounded by the queries of the published tables;
+- ours: full information, rounded, as `das nmf import` sets it;
+- ours_by_cell: the same, rounded by totals, then cells;
 - own: the way of 2020, each geounit fitted to its own answers, totals first;
 - least_squares: full information without rounding and signs, which is unbiased;
-- bluedown, bluedown_topdown: google-research/census-bluedown and its version of the way of 2020,
-  from a checkout that the user names. Its authors used Gurobi, which needs a licence; SCIP, which
+- bluedown: google-research/census-bluedown, from a checkout that the user names. Its authors used Gurobi, which needs a licence; SCIP, which
   it also knows, does not end on the quadratic problem of the nation. So its quadratic problems are
   handed to PIQP, and those in integers to SCIP, both open. Its authors report lower errors than the way of 2020
   at every geolevel, most at county and tract (Ghazi, Kamath, Kumar, Manurangsi and Sealfon,
@@ -95,15 +94,11 @@ PASSES: dict[str, Any] = {
         ["hhgq", "hhgq * hispanic", "hhgq * hispanic * cenrace", "detailed"],
     ],
 }
-BY_TABLE = [
-    ["total"],
-    ["cenrace", "hispanic * cenrace", "votingage * hispanic * cenrace", "detailed"],
-]
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ours": {"fit_to": "tree"},
-    "ours_by_table": {"fit_to": "tree", "rounding_passes": BY_TABLE},
+    "ours": {},
+    "ours_by_cell": {"rounding_passes": [["total"], ["detailed"]]},
     "own": {"fit_to": "level", **PASSES},
-    "least_squares": {"fit_to": "tree"},
+    "least_squares": {},
 }
 STATES = ("01", "02")
 FEW = 64  # blocks up to which all persons live in households
@@ -308,7 +303,7 @@ def solve_ours(name: str, folder: Path) -> None:
     run_file = read_nmf(NmfImport(folder / "nmf", folder / name), QUIET)
     document = yaml.safe_load(run_file.read_text())
     product = document["products"]["persons"]
-    product["solve"] = SETTINGS[name]
+    product["solve"] |= SETTINGS[name]
     product["output"] = {"microdata": [], "tables": list(QUERIES.values())}
     run_file.write_text(yaml.safe_dump(document, sort_keys=False))
     resolved = load_run(run_file)
@@ -356,7 +351,6 @@ def solve_bluedown(folder: Path, checkout: Path) -> None:
 
     totals = io.ProcessingFormatIO(str(out / "totals"), "US")
     states = constants.FOLDER_IDS
-    times = {}
     started = time.process_time()
     for state in states:
         main_passes.input_pass(
@@ -368,7 +362,7 @@ def solve_bluedown(folder: Path, checkout: Path) -> None:
         published("", "DPQuery"), published("", "Constraint"), totals,
         files("", split=True), shape, files("", split=False),
     )  # fmt: skip
-    times["regression"] = time.process_time() - started
+    regression = time.process_time() - started
     root.root_top_down_pass(
         files("", split=True), files("", split=False), files("", split=False), totals, shape
     )
@@ -376,16 +370,7 @@ def solve_bluedown(folder: Path, checkout: Path) -> None:
         main_passes.optimization_top_down_pass(
             files(state, split=True), files(state, split=False), files(state, split=False), shape
         )
-    times["bluedown"] = time.process_time() - started
-    root.root_baseline_census_topdown_pass(
-        published("", "DPQuery"), files("", split=False), files("", split=False), totals, shape
-    )
-    for state in states:
-        main_passes.baseline_census_top_down_pass(
-            published(state, "DPQuery"), files(state, split=False), files(state, split=False), shape
-        )
-    times["bluedown_topdown"] = time.process_time() - started - times["bluedown"]
-    (folder / "bluedown.json").write_text(json.dumps(times))
+    (folder / "bluedown.json").write_text(json.dumps({"regression": regression}))
 
 
 class _Point:
@@ -459,8 +444,8 @@ def counts_of(name: str, folder: Path) -> Counts:
     """What a system made of the files, or the truth."""
     if name == "truth":
         return true_counts(folder)
-    if name in ("bluedown", "bluedown_topdown"):
-        return _theirs(folder, "optimized" if name == "bluedown" else "baseline")
+    if name == "bluedown":
+        return _theirs(folder)
     with np.load(folder / f"{name}.npz") as kept:
         return {
             level: dict(zip(kept[f"{level} codes"].tolist(), kept[level], strict=True))
@@ -468,13 +453,13 @@ def counts_of(name: str, folder: Path) -> Counts:
         }
 
 
-def _theirs(folder: Path, kind: str) -> Counts:
+def _theirs(folder: Path) -> Counts:
     """Counts of the checkout: a file of each geolevel and state."""
     names = {name: theirs for theirs, name in GEOLEVELS.items()}
     found: Counts = {}
     for level in DIGITS:
         root = folder / "bluedown" / ("" if level == "nation" else "State=*")
-        files = sorted(root.parent.glob(f"{root.name}/{names[level]}/{kind}_estimate.parquet"))
+        files = sorted(root.parent.glob(f"{root.name}/{names[level]}/optimized_estimate.parquet"))
         rows = [row for path in files for row in pq.read_table(path).to_pylist()]
         found[level] = {row["geocode"] or "0": np.asarray(row["value"], np.float64) for row in rows}
     below: dict[str, npt.NDArray[np.float64]] = {}
@@ -632,10 +617,8 @@ def one_seed(blocks: int, seed: int, checkout: Path | None, limit: float, files:
             took[system] = run_system(system, folder, checkout, limit)
             print(f"seed {seed}, {system}: {took[system]}", flush=True)
         if (folder / "bluedown.json").exists():
-            times = json.loads((folder / "bluedown.json").read_text())
-            took["bluedown_topdown"] = {"seconds": round(times["bluedown_topdown"], 2)}
-            took["bluedown"]["seconds"] = round(times["bluedown"], 2)
-            took["bluedown"]["of_which_regression"] = round(times["regression"], 2)
+            regression = json.loads((folder / "bluedown.json").read_text())["regression"]
+            took["bluedown"]["of_which_regression"] = round(regression, 2)
         for system, used in took.items():
             if "seconds" in used:
                 found: dict[str, dict[str, tuple[float, float]]] = {}

@@ -27,7 +27,7 @@ from das.errors import (
     SchemaError,
 )
 from das.mechanisms.mechanism import Mechanism
-from das.queries.query import Query, parse_query
+from das.queries.query import Query, is_refinement, parse_query
 from das.rational import parse_fraction
 from das.schema import Schema
 from das.strategy import Strategy
@@ -446,6 +446,7 @@ def _write_inputs(
         "data": {"input_format": "nmf", "path": str(nmf), "chains": chains},
         "privacy": {"rho": str(stated.rho), "allocation": _ALLOCATION},
         "invariants": exact.invariants,
+        "solve": {"rounding_passes": _rounding_passes(source.schema, stated.document)},
         "output": {"microdata": ["parquet"]},
     }
     name = request.product or ("units" if "h1" in attributes else "persons")
@@ -459,6 +460,24 @@ def _write_inputs(
     text = yaml.safe_dump(document, sort_keys=False, width=100)
     head = "# Made by das nmf import. You can change `solve` and `output`.\n"
     (draft / RUN_FILE).write_text(head + text, encoding="utf-8")
+
+
+def _rounding_passes(schema: Schema, allocation: str) -> list[list[str]]:
+    """Return rounding passes: totals, then nested queries, as published tables add up their cells.
+
+    Each query of the chain is the largest measured one that the next query refines.
+
+    Args:
+      schema: Attributes and cells.
+      allocation: Text of the allocation file; its last geolevel names the measured queries.
+    """
+    *_, last = yaml.safe_load(allocation)["levels"].values()
+    queries = [parse_query(schema, name) for name in last["queries"]]
+    chain = [parse_query(schema, "detailed")]
+    for query in sorted(queries, key=lambda query: -query.size):  # of equal size the first named
+        if 1 < query.size < chain[0].size and is_refinement(chain[0], query):
+            chain.insert(0, query)
+    return [["total"], [query.name for query in chain]]
 
 
 def _write_release(

@@ -3,7 +3,8 @@
 Every cell is rounded to a neighboring integer, and so is every sum of a rounding query (controlled
 rounding). Where the sets with bounded sums nest, this is a network flow (`rounding.flow`): the
 continuous solution is a feasible point with integer bounds, so an integral one exists. Where sets
-cross, it is a mixed-integer program (`rounding.program`), which may be infeasible.
+cross, it is a mixed-integer program (`rounding.program`), which may be infeasible. A flow that
+ignores leaves comes first: counts that keep them need no program.
 
 If it is infeasible, sums may leave the interval from floor to ceiling of their real values. The
 total distance is as small as possible, and the result states it.
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import InfeasibleError, SolverError
+from invariants.implied import can_be_assigned
 from solvers.problem import NodeProblem, Status
 from solvers.rounding.cost import on_grid
 from solvers.rounding.flow import solve_flow
@@ -97,14 +99,17 @@ def round_counts(
         with_rows = with_leaves_as_rows(problem)
         nested = None if with_rows is None else gather_sums(with_rows, values, children)
         sums = sums if nested is None or not nested.is_flow else nested
+    counts = None
     if method is None:
-        method = Method.FLOW if sums.is_flow else Method.MIXED_INTEGER
+        counts = None if sums.is_flow else _round_without_leaves(problem, values, sums)
+        is_flow = sums.is_flow or counts is not None
+        method = Method.FLOW if is_flow else Method.MIXED_INTEGER
     programs = _Programs(problem.geocode, solver, time.monotonic() + time_limit)
     solve: _Solve = solve_flow if method is Method.FLOW else programs.solve
-    low = np.where(sums.rounded, np.maximum(sums.least, sums.whole), sums.least)
-    high = np.where(sums.rounded, np.minimum(sums.most, sums.next_whole), sums.most)
-    counts = _round_coarsely(sums, low, high) if method is Method.FLOW else None
-    if counts is None:
+    low, high = _bounds(sums)
+    if counts is None and method is Method.FLOW:
+        counts = _round_as_flow(sums, low, high)
+    elif counts is None:
         counts = _round_in_passes(sums, low, high, solve)
     if counts is None:
         counts = _round_widened(problem, sums, low, high, solve)
@@ -154,6 +159,35 @@ class _Programs:
         base = low[:, sums.family.n_sets :]
         counts = base + np.rint(x[: base.size]).astype(np.int64).reshape(base.shape)
         return sums.of_counts(counts)[:, finest]
+
+
+def _bounds(sums: Sums) -> tuple[IntArray, IntArray]:
+    """Return the bounds of all sums, int64[C, I] each: rounded sums are floor or ceiling."""
+    low = np.where(sums.rounded, np.maximum(sums.least, sums.whole), sums.least)
+    high = np.where(sums.rounded, np.minimum(sums.most, sums.next_whole), sums.most)
+    return low, high
+
+
+def _round_without_leaves(problem: NodeProblem, values: FloatArray, sums: Sums) -> IntArray | None:
+    """Round by a flow that ignores leaves; None if it is no flow, or its counts break leaves.
+
+    The distance of every pass is at most that with leaves. So counts that keep them are a solution.
+    """
+    if sums.leaves is None:
+        return None
+    free = gather_sums(replace(problem, leaves=None), values, sums.children)
+    counts = _round_as_flow(free, *_bounds(free)) if free.is_flow else None
+    if counts is None:
+        return None
+    by_type = np.where(sums.types < 0, 0, sums.of_counts(counts)[:, sums.types])
+    kept = all(map(can_be_assigned, sums.leaves, by_type))
+    return counts if kept else None
+
+
+def _round_as_flow(sums: Sums, low: IntArray, high: IntArray) -> IntArray | None:
+    """Round by flows; None if the bounds are infeasible."""
+    counts = _round_coarsely(sums, low, high)
+    return _round_in_passes(sums, low, high, solve_flow) if counts is None else counts
 
 
 def _round_in_passes(sums: Sums, low: IntArray, high: IntArray, solve: _Solve) -> IntArray | None:

@@ -1615,6 +1615,16 @@ FAULTS = (
         "            if False:",
         (NODE_CHECK_UNIT + "test_types_of_persons_that_no_leaf_takes",),
     ),
+    Fault(
+        "a rounding that ignores leaves is taken whether it keeps them or not",
+        "solvers/rounding/round.py",
+        "    return counts if kept else None\n",
+        "    return counts\n",
+        (
+            "tests/unit/solvers/rounding/test_round_oracle.py"
+            "::test_leaves_that_cross_a_set_need_a_program_only_where_a_flow_without_them_breaks_them",
+        ),
+    ),
     # --- accounts ---
     Fault(
         "grants for added records count a changed one as much",

@@ -73,6 +73,8 @@ def test_files_become_counts_estimates_and_files_again(tmp_path: Path) -> None:
     printed = done("nmf", "import", nmf, run, "--schema", TOY, "--quiet")
     config = run / "run.yaml"
     assert str(config) in printed
+    solve = yaml.safe_load(config.read_text())["products"]["persons"]["solve"]
+    assert solve == {"rounding_passes": [["total"], ["sex", "detailed"]]}
     done("validate", config)
     assert "went made elsewhere" not in refused("run", "--only", "measure", config, "--quiet")
     assert "continue with `das run RUN --only solve` or `das estimate`" in refused(
