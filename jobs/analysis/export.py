@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 
 from das.errors import InputError, OutputError
 from das.tree.intervals import central_intervals, normal_factor
-from jobs.analysis import layouts
-from jobs.analysis.layouts import FilledFile, FilledTable, Layout
+from jobs.analysis.layouts import FilledFile, FilledTable, fill_layout
 from jobs.analysis.requests import ExportRequest
 from jobs.analysis.results import drafts_in, shared_mode
 from jobs.analysis.tables import ComputedEstimates, estimates_of, verify_tables
+from jobs.pipeline.config.layouts import FIELD, Layout, LayoutColumn, read_layout
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.release.microdata import person_rows
 from jobs.pipeline.release.tables import DECIMALS, Estimates, most_geounits, read_geounits
@@ -60,8 +60,8 @@ def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporte
       OutputError: The release is incomplete or changed, has no intervals that the layout needs, or
         a file exists.
     """
-    layout = layouts.read_layout(request.layout)
-    files, folder = layouts.fill_layout(layout, resolved, request.leave_out), request.to
+    layout = read_layout(request.layout)
+    files, folder = fill_layout(layout, resolved, request.leave_out), request.to
     _refuse_existing(layout, request)
     geolevels = _geolevels(layout, resolved)
     for product in resolved.products.values():
@@ -285,7 +285,7 @@ class _Writer:
                 yield variable, pa.nulls(rows.num_rows, pa.int64())
 
     def _filled(
-        self, column: layouts.LayoutColumn, rows: pa.Table, columns: Mapping[str, pa.Array]
+        self, column: LayoutColumn, rows: pa.Table, columns: Mapping[str, pa.Array]
     ) -> pa.Array:
         """Return the values of a column of text.
 
@@ -295,7 +295,7 @@ class _Writer:
         if f"level of {column.name}" in rows.column_names:
             return rows.column(f"level of {column.name}")
         parts = [pa.repeat("", rows.num_rows)]
-        for place, part in enumerate(layouts.FIELD.split(column.text)):
+        for place, part in enumerate(FIELD.split(column.text)):
             if place % 2 == 0:
                 parts += [pa.scalar(part)] if part else []
             elif part in columns or part in rows.column_names:
@@ -310,7 +310,7 @@ class _Writer:
             text = pc.utf8_lpad(text, column.width, "0")
         return text if column.codes is None else self._coded(column, text)
 
-    def _coded(self, column: layouts.LayoutColumn, text: pa.Array) -> pa.Array:
+    def _coded(self, column: LayoutColumn, text: pa.Array) -> pa.Array:
         """Replace texts by their codes; an empty text stays empty."""
         codes = self.layout.codes[column.codes or ""]
         known = pc.index_in(text, value_set=pa.array([*codes], pa.string()))

@@ -342,7 +342,7 @@ def compare(
     from jobs.analysis.compare import compare as work
     from jobs.analysis.compare.page import write_comparison
     from jobs.analysis.compare.sides import open_sides
-    from jobs.analysis.layouts import read_layout
+    from jobs.pipeline.config.layouts import read_layout
     from jobs.pipeline.report.page import START
     from jobs.pipeline.storage.files import refuse_foreign
     from jobs.pipeline.tasks.progress import Reporter

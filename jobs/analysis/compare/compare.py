@@ -16,9 +16,9 @@ from das.errors import ConfigError, InputError
 from das.metrics.accuracy import SIZE_EDGES, SIZE_LABELS, bins_of
 from das.metrics.differences import Differences, measure_differences
 from jobs.analysis.compare.sides import ReleasedSide, Side
-from jobs.analysis.layouts import Layout, table_variables
 from jobs.analysis.requests import CompareRequest
 from jobs.analysis.results import print_rows
+from jobs.pipeline.config.layouts import Layout
 from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.printable import printable
 from jobs.pipeline.report import text
@@ -157,7 +157,7 @@ def joined_rows(compared: Sequence[Compared], layout: Layout) -> pa.Table:
             want=f"at most {_MOST_ROWS}",
             remedy="choose with --table and --geolevel",
         )
-    return pa.concat_tables(one.rows(table_variables(layout, one.table)) for one in compared)
+    return pa.concat_tables(one.rows(layout.variables(one.table)) for one in compared)
 
 
 def summary(compared: Sequence[Compared]) -> list[dict[str, object]]:
@@ -244,7 +244,7 @@ def _compared(
             got={"ours": codes[:1].to_pylist(), "theirs": second["geocode"][:1].to_pylist()},
         )
     common = common.take(pc.sort_indices(common))
-    variables = table_variables(layout, table)
+    variables = layout.variables(table)
     with_ends = f"{variables[0]}_{_ENDS[0]}" in first.column_names
     ends = [[f"{one}_{end}" for one in variables] for end in _ENDS] if with_ends else []
     return Compared(

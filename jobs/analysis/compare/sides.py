@@ -14,16 +14,10 @@ from das.errors import ConfigError
 from das.schema import Schema
 from jobs.analysis.compare.published import find_published
 from jobs.analysis.export import geounit_rows
-from jobs.analysis.layouts import (
-    FilledFile,
-    FilledTable,
-    Layout,
-    LayoutFile,
-    fill_tables,
-    read_layout,
-)
+from jobs.analysis.layouts import FilledFile, FilledTable, fill_tables
 from jobs.analysis.tables import estimates_of, verify_tables
 from jobs.pipeline.config.files import ready_files, ready_folder
+from jobs.pipeline.config.layouts import Layout, LayoutFile, read_layout
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.storage.place import Place

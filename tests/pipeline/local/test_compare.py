@@ -203,9 +203,9 @@ def test_unknown_places_tables_and_files_are_refused(state: Path, das: Das, tmp_
         assert message in printed
     for text, message in (
         ("GEOID,P0010001\n01,5\n", "has no table that both sides have"),
-        ("GEOID,H0010001,H0010002,H0010003\n01,5,,1\n", "record 1, H0010002: has no value"),
+        ("GEOID,H0010001,H0010002,H0010003\n01,5,,1\n", "row 2, H0010002: has no value"),
         ("GEOID,H0010001,H0010002,H0010003\n01,5,4,1\n01,5,4,1\n", "has a geocode twice"),
-        ("GEOID,H0010001,H0010002,H0010003\n01,many,4,1\n", "cannot be read"),
+        ("GEOID,H0010001,H0010002,H0010003\n01,many,4,1\n", "row 2, H0010001: is not a number"),
     ):
         theirs = tmp_path / "theirs.csv"
         theirs.write_text(text)
