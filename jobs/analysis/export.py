@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
 from itertools import chain
@@ -21,26 +21,39 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from das.errors import InputError, OutputError
+from das.errors import ConfigError, InputError, OutputError
 from das.tree.intervals import central_intervals, normal_factor
 from jobs.analysis.layouts import FilledFile, FilledTable, fill_layout
 from jobs.analysis.requests import ExportRequest
 from jobs.analysis.results import drafts_in, shared_mode
+from jobs.analysis.spreadsheet import Workbook, require_room
 from jobs.analysis.tables import ComputedEstimates, estimates_of, verify_tables
 from jobs.pipeline.config.layouts import FIELD, Layout, LayoutColumn, read_layout
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.release.estimate import CONFIDENCE
 from jobs.pipeline.release.microdata import person_rows
 from jobs.pipeline.release.tables import DECIMALS, Estimates, most_geounits, read_geounits
 from jobs.pipeline.storage.csv import without_formulas
+from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.tasks.batches import Batch, even_pieces
 from jobs.pipeline.tasks.progress import Reporter
 
-_PARQUET = ".parquet"
+_FORMATS = ("csv", "parquet", "xlsx")
+_PARQUET, _XLSX = ".parquet", ".xlsx"
 _LEAVES = 20_000  # leaves whose records are written at once; default, not measured
 # Bytes of a row group. Pieces have some 600 geounits of 1,200 columns; a row group of each would
 # make the footer of a nation's blocks a gigabyte. Default, not measured.
 _GROUP_BYTES = 64 << 20
 _ENDS = ("estimate", "lower", "upper")
+_NOTES = (
+    "A variable is a protected count: noise was added before publication. The sheet Variables says "
+    "what each variable counts. A range such as a..c is the sum of all levels from a to c.",
+    "Geocodes are text, so leading zeros are kept.",
+    "VARIABLE_estimate is the unbiased estimate of the same number, and can be negative. The range "
+    f"from VARIABLE_lower to VARIABLE_upper is its interval of confidence {CONFIDENCE * 100:.0f} %.",
+)
+"""Notes of a workbook; the last is about intervals."""
 
 
 def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporter) -> list[Path]:
@@ -61,9 +74,14 @@ def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporte
         a file exists.
     """
     layout = read_layout(request.layout)
+    refuse_unknown("das export --format", "is unknown", request.formats, _FORMATS)
+    if request.formats:
+        layout = layout.model_copy(update={"endings": [f".{name}" for name in request.formats]})
     files, folder = fill_layout(layout, resolved, request.leave_out), request.to
     _refuse_existing(layout, request)
-    geolevels = _geolevels(layout, resolved)
+    geolevels = _geolevels(layout, resolved, request)
+    if _XLSX in layout.endings:
+        _refuse_large(layout, resolved, files, geolevels)
     for product in resolved.products.values():
         any_query = any(file.file.intervals for file in files)
         verify_tables(product, product.plan.geolevels, any_query=any_query)
@@ -71,7 +89,7 @@ def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporte
         made: dict[Path, str] = {}  # draft to the value of the split
         for done, file in enumerate(files):
             tick(done, len(files))
-            writer = _Writer(layout, file, drafts)
+            writer = _Writer(layout, resolved.config.name, file, drafts)
             for rows in _rows(layout, resolved, file, geolevels):
                 writer.write(rows)
             made |= writer.close()
@@ -97,11 +115,32 @@ def _refuse_existing(layout: Layout, request: ExportRequest) -> None:
             raise OutputError(str(path), "exists already", want="another folder as --to")
 
 
-def _geolevels(layout: Layout, resolved: Resolved) -> list[str]:
-    """Return the census geolevels that a layout wants, in its order."""
+def _geolevels(layout: Layout, resolved: Resolved, request: ExportRequest) -> list[str]:
+    """Return the census geolevels that are written, in the order of the layout."""
     digits = resolved.plan.census_digits
     wanted = digits.values() if layout.geolevels is None else layout.geolevels
-    return [name for length in wanted for name in digits if digits[name] == length]
+    known = [name for length in wanted for name in digits if digits[name] == length]
+    refuse_unknown("das export --geolevel", "is not written", request.geolevels, known)
+    return [name for name in known if name in (request.geolevels or known)]
+
+
+def _refuse_large(
+    layout: Layout, resolved: Resolved, files: Sequence[FilledFile], geolevels: Sequence[str]
+) -> None:
+    """Refuse workbooks of records, and those that are too large."""
+    for file in files:
+        if file.records is not None:
+            what = "is for tables of geounits, and the layout has records"
+            raise ConfigError("das export --format xlsx", what, got=file.file.name)
+        per_table = len(file.file.columns)
+        columns = [
+            per_table + len(one.variables) * (1 + len(_ENDS) * file.file.intervals)
+            for one in file.tables.values()
+            if one.product is not None
+        ]
+        for geolevel in geolevels:
+            rows = Dataset.open(resolved.release.geography(geolevel)).rows
+            require_room(f"{file.file.name} of {geolevel}", rows, sum(columns) or per_table)
 
 
 # --- rows with all fields -------------------------------------------------------------------------
@@ -222,6 +261,7 @@ class _Writer:
 
     Attributes:
       layout: The layout.
+      run: Name of the run.
       file: The file.
       folder: Folder of drafts.
       numbers: Rows written so far, by value of the split.
@@ -230,6 +270,7 @@ class _Writer:
     """
 
     layout: Layout
+    run: str
     file: FilledFile
     folder: Path
     numbers: Counter[str] = field(default_factory=Counter)
@@ -256,6 +297,9 @@ class _Writer:
         for path, writer in self.parquet.items():
             self._flush(path)
             writer.close()
+        for value in self.numbers if _XLSX in self.layout.endings else ():
+            path = self._path(value, _XLSX)
+            self._workbook(value, pa.concat_tables(self.waiting[path])).write(path)
         return {self._path(v, ending): v for v in self.numbers for ending in self.layout.endings}
 
     def _path(self, value: str, ending: str) -> Path:
@@ -327,6 +371,9 @@ class _Writer:
     def _append(self, value: str, table: pa.Table) -> None:
         for ending in self.layout.endings:
             path = self._path(value, ending)
+            if ending == _XLSX:
+                self.waiting.setdefault(path, []).append(table)
+                continue
             if not ending.endswith(_PARQUET):
                 data = _text(self.layout, table, is_first=not path.exists())
                 with path.open("ab") as handle:
@@ -338,6 +385,34 @@ class _Writer:
             self.waiting[path].append(table)
             if sum(some.nbytes for some in self.waiting[path]) >= _GROUP_BYTES:
                 self._flush(path)
+
+    def _workbook(self, value: str, rows: pa.Table) -> Workbook:
+        """Return a workbook with a sheet per table, and one that explains the variables."""
+        layout, file = self.layout, self.file.file
+        ids = [column.name for column in file.columns]
+        tables = [self.file.tables[name] for name in file.tables]
+        names = {one.name: [name for name, _ in self._variables(one, rows)] for one in tables}
+        sheets = {name: rows.select(ids + of) for name, of in names.items() if of}
+        labels = [
+            (variable, one.name, label)
+            for one in tables
+            if one.name in sheets
+            for variable, label in zip(
+                one.variables,
+                (text for query in one.queries for text in query.labels()),
+                strict=True,
+            )
+        ]
+        meanings = dict(
+            zip(("Variable", "Table", "Counts"), zip(*labels, strict=True), strict=False)
+        )
+        facts = {layout.split.name.capitalize(): value, "Source": layout.source.strip()}
+        return Workbook(
+            f"{self.run}: {file.name.replace(f'{{{layout.split.name}}}', value)}",
+            facts,
+            _NOTES if file.intervals else _NOTES[:2],
+            {"Variables": pa.table(meanings), **sheets} if sheets else {"Rows": rows},
+        )
 
     def _flush(self, path: Path) -> None:
         """Write the waiting rows of a Parquet file as one row group."""

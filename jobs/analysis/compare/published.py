@@ -61,10 +61,10 @@ class TabulatedFiles:
         held = set.intersection(*names)
         return [name for name in wanted.tables if {*wanted.variables(name)} <= held]
 
-    def lengths(self) -> list[int]:
-        """List the lengths of the geocodes."""
+    def geolevels(self) -> dict[int, str]:
+        """Return the lengths of the geocodes, without names."""
         lengths = pc.utf8_length(self._rows(())["geocode"])
-        return sorted(pc.unique(lengths).to_pylist())
+        return dict.fromkeys(sorted(pc.unique(lengths).to_pylist()), "")
 
     def read(self, wanted: Layout, table: str, length: int) -> pa.Table:
         """Return the variables of a table for the geounits with geocodes of a length.
@@ -121,9 +121,9 @@ class RecordFiles:
         """List the tables of a layout that the records can be counted for."""
         return [name for name in wanted.tables if self._counted(wanted, name)]
 
-    def lengths(self) -> list[int]:
-        """List the lengths of geocodes that the layout names, for which records are counted."""
-        return [*(self.parts[0].sets[0].layout.geolevels or ())]
+    def geolevels(self) -> dict[int, str]:
+        """Return the lengths of geocodes for which records are counted, without names."""
+        return dict.fromkeys(self.parts[0].sets[0].layout.geolevels or (), "")
 
     def read(self, wanted: Layout, table: str, length: int) -> pa.Table:
         """Return the variables of a table for the geounits with geocodes of a length.
@@ -200,7 +200,9 @@ class Records:
                 editions.update(*(pc.unique(rows[name]).to_pylist() for name in extra))
         if len(editions) > 1:
             holder = str(self.sets[0].stored[0].holder.parent)
-            raise InputError(holder, "has records of two editions", got=sorted(editions), want="one")
+            raise InputError(
+                holder, "has records of two editions", got=sorted(editions), want="one"
+            )
         return pa.concat_tables(parts)
 
 

@@ -31,8 +31,8 @@ class Side(Protocol):
     def tables(self, wanted: Layout) -> list[str]:
         """List the tables of a layout whose variables this side has."""
 
-    def lengths(self) -> list[int]:
-        """List the lengths of the geocodes."""
+    def geolevels(self) -> dict[int, str]:
+        """Return the lengths of the geocodes, with the names of geolevels that are known."""
 
     def read(self, wanted: Layout, table: str, length: int) -> pa.Table:
         """Return the variables of a table for the geounits with geocodes of a length.
@@ -58,12 +58,8 @@ class ReleasedSide:
         """List the tables of a layout that a product of the release can fill."""
         return [name for name in wanted.tables if self.filled[name].product is not None]
 
-    def lengths(self) -> list[int]:
-        """List the lengths of the census geocodes."""
-        return [*self.resolved.plan.census_digits.values()]
-
-    def names(self) -> dict[int, str]:
-        """Return the geolevel of each length of census geocodes."""
+    def geolevels(self) -> dict[int, str]:
+        """Return the lengths of the census geocodes, with the names of their geolevels."""
         return {digits: name for name, digits in self.resolved.plan.census_digits.items()}
 
     def read(self, wanted: Layout, table: str, length: int) -> pa.Table:
@@ -76,7 +72,7 @@ class ReleasedSide:
         Raises:
           OutputError: The release is incomplete or changed.
         """
-        geolevel = self.names()[length]
+        geolevel = self.geolevels()[length]
         filled = self.filled[table]
         if filled.product is None:
             raise ConfigError("das compare", "has a table that no product can fill", got=table)

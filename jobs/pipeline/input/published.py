@@ -119,8 +119,9 @@ def stored_files(path: Place) -> list[StoredFile]:
     """
     if not path.exists():
         raise InputError(str(path), "does not exist")
-    found = []
-    for holder in sorted(path.iterdir()) if path.is_dir() else [path]:
+    found = list[StoredFile]()
+    holders: list[Place] = sorted(path.iterdir(), key=str) if path.is_dir() else [path]
+    for holder in holders:
         if holder.suffix.lower() != ".zip":
             found.append(StoredFile(holder))
             continue
@@ -174,22 +175,23 @@ class FileSet:
             has no rows.
         """
         number = self.files[0].column_of("{number}")
-        key = {number.name: pa.string()} if number is not None and len(self.files) > 1 else {}
-        streams, left = [], dict(kinds)
+        key = number.name if number is not None and len(self.files) > 1 else ""
+        keys, left = {key: pa.string()} if key else {}, dict(kinds)
+        streams = list[tuple[StoredFile, Iterator[pa.Table]]]()
         for stored, names in zip(self.stored, self.columns, strict=True):
             some = {name: left.pop(name) for name in names if name in left}
             twice = [name for name in some if list(names).count(name) > 1]
             if twice:
                 raise InputError(str(stored), "has a column twice", got=twice)
             if some or not streams:
-                streams.append((stored, _batches(self.layout, stored, names, key | some)))
+                streams.append((stored, _batches(self.layout, stored, names, keys | some)))
         if left:
             raise InputError(str(self.stored[0]), "lacks columns", want=[*left])
         first = start = 1 + (self.layout.header and not self.stored[0].is_parquet)
-        ended = pa.table({name: pa.array([], pa.string()) for name in key})
+        ended = pa.table({name: pa.array([], pa.string()) for name in keys})
         for parts in zip_longest(*(stream for _, stream in streams), fillvalue=ended):
             for (stored, _), part in zip(streams[1:], parts[1:], strict=True):
-                _check_step(stored, *key, parts[0], part, first)
+                _check_step(stored, key, parts[0], part, first)
             joined = {name: part[name] for part in parts for name in part.column_names}
             yield first, pa.table(joined)
             first += parts[0].num_rows
@@ -291,8 +293,10 @@ def _rows(
             n_rows, n_blank = counted or (-1, 0)
             rows = None
             if n_rows > 0 and (layout.header or not n_blank):
-                form = {"quotes": layout.quoted, "encoding": layout.encoding}
-                rows = parse_block(block, columns, kinds, layout.delimiter, **form)
+                quotes, encoding = layout.quoted, layout.encoding
+                rows = parse_block(
+                    block, columns, kinds, layout.delimiter, quotes=quotes, encoding=encoding
+                )
             if rows is not None and rows.num_rows == n_rows:
                 yield rows
             elif n_rows or not layout.header:
