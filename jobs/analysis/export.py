@@ -50,8 +50,8 @@ _NOTES = (
     "A variable is a protected count: noise was added before publication. The sheet Variables says "
     "what each variable counts. A range such as a..c is the sum of all levels from a to c.",
     "Geocodes are text, so leading zeros are kept.",
-    "VARIABLE_estimate is the unbiased estimate of the same number, and can be negative. The range "
-    f"from VARIABLE_lower to VARIABLE_upper is its interval of confidence {CONFIDENCE * 100:.0f} %.",
+    "VARIABLE_estimate is the unbiased estimate of the same number, and can be negative. From "
+    f"VARIABLE_lower to VARIABLE_upper is its {CONFIDENCE * 100:.0f} % interval.",
 )
 """Notes of a workbook; the last is about intervals."""
 
@@ -203,7 +203,7 @@ def geounit_rows(
     products = {table.product.name: table.product for table in tables if table.product}
     products = products or {resolved.last.name: resolved.last}
     wanted = tables if file.file.intervals else []
-    estimates = {table.name: _estimates(layout, table, geolevel) for table in wanted}
+    estimates = _estimates(layout, wanted, [*products.values()], geolevel)
     most = min(most_geounits(one.release, geolevel, width) for one in products.values())
     every = [*chain.from_iterable(estimates.values())]
     every.sort(key=lambda one: not isinstance(one, ComputedEstimates))  # those divide no family
@@ -233,23 +233,28 @@ def geounit_rows(
         yield _checked(layout, rows) if geolevel == resolved.plan.leaf.name else rows
 
 
-def _estimates(layout: Layout, table: FilledTable, geolevel: str) -> list[Estimates]:
-    """Open the estimates of the queries of a table at a geolevel.
+def _estimates(
+    layout: Layout, tables: Sequence[FilledTable], products: Sequence[Product], geolevel: str
+) -> dict[str, list[Estimates]]:
+    """Open the estimates of the queries of each table at a geolevel.
 
     Raises:
       OutputError: The release has none.
     """
-    product: Product = table.product  # type: ignore[assignment]
-    found = [estimates_of(product, geolevel, query) for query in table.queries]
-    known = [one for one in found if one is not None]
-    if len(known) < len(found):
-        raise OutputError(
-            f"das export --as {layout.name}",
-            "needs intervals, which the release does not have",
-            got=f"table {table.name} at geolevel {geolevel}",
-            want=f"a release with estimates, or --leave-out {table.name}",
-        )
-    return known
+    found: dict[str, list[Estimates]] = {}
+    for product in products:
+        owners = [(one, query) for one in tables if one.product is product for query in one.queries]
+        known = estimates_of(product, geolevel, [query for _, query in owners])
+        for (table, _), estimates in zip(owners, known, strict=True):
+            if estimates is None:
+                raise OutputError(
+                    f"das export --as {layout.name}",
+                    "needs intervals, which the release does not have",
+                    got=f"table {table.name} at geolevel {geolevel}",
+                    want=f"a release with estimates, or --leave-out {table.name}",
+                )
+            found.setdefault(table.name, []).append(estimates)
+    return found
 
 
 # --- columns and files ----------------------------------------------------------------------------

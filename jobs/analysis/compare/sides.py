@@ -76,8 +76,7 @@ class ReleasedSide:
         filled = self.filled[table]
         if filled.product is None:
             raise ConfigError("das compare", "has a table that no product can fill", got=table)
-        known = [estimates_of(filled.product, geolevel, query) for query in filled.queries]
-        has_all = all(one is not None for one in known)
+        has_all = None not in estimates_of(filled.product, geolevel, filled.queries)
         file = LayoutFile(name=table, columns=[], tables=[table], intervals=has_all)
         rows = geounit_rows(
             wanted, self.resolved, FilledFile(file, {table: filled}, None, {}), geolevel
