@@ -26,7 +26,7 @@ from das.tree.intervals import central_intervals, normal_factor
 from jobs.analysis.layouts import FilledFile, FilledTable, fill_layout
 from jobs.analysis.requests import ExportRequest
 from jobs.analysis.results import drafts_in, shared_mode
-from jobs.analysis.spreadsheet import Workbook, require_room
+from jobs.analysis.spreadsheet import require_room, write_workbook
 from jobs.analysis.tables import ComputedEstimates, estimates_of, verify_tables
 from jobs.pipeline.config.layouts import FIELD, Layout, LayoutColumn, read_layout
 from jobs.pipeline.config.mistakes import refuse_unknown
@@ -132,15 +132,12 @@ def _refuse_large(
         if file.records is not None:
             what = "is for tables of geounits, and the layout has records"
             raise ConfigError("das export --format xlsx", what, got=file.file.name)
-        per_table = len(file.file.columns)
-        columns = [
-            per_table + len(one.variables) * (1 + len(_ENDS) * file.file.intervals)
-            for one in file.tables.values()
-            if one.product is not None
-        ]
+        held = [one for one in file.tables.values() if one.product is not None]
+        width = sum(len(one.variables) for one in held) * (1 + len(_ENDS) * file.file.intervals)
+        columns = width + len(file.file.columns) * max(1, len(held))
         for geolevel in geolevels:
             rows = Dataset.open(resolved.release.geography(geolevel)).rows
-            require_room(f"{file.file.name} of {geolevel}", rows, sum(columns) or per_table)
+            require_room(f"{file.file.name} of {geolevel}", rows, columns)
 
 
 # --- rows with all fields -------------------------------------------------------------------------
@@ -271,7 +268,8 @@ class _Writer:
       folder: Folder of drafts.
       numbers: Rows written so far, by value of the split.
       parquet: Open Parquet files by path.
-      waiting: Rows of the next row group of each Parquet file.
+      waiting: Rows that are not yet written, by value of the split.
+      held: Bytes of these rows.
     """
 
     layout: Layout
@@ -280,7 +278,8 @@ class _Writer:
     folder: Path
     numbers: Counter[str] = field(default_factory=Counter)
     parquet: dict[Path, pq.ParquetWriter] = field(default_factory=dict)
-    waiting: dict[Path, list[pa.Table]] = field(default_factory=dict)
+    waiting: dict[str, list[pa.Table]] = field(default_factory=dict)
+    held: int = 0
 
     def write(self, rows: pa.Table) -> None:
         """Append rows to the files of their values of the split; rows without a value are left out.
@@ -295,17 +294,37 @@ class _Writer:
                 first = self.numbers[value] + 1
                 self.numbers[value] += some.num_rows
                 numbers = np.arange(first, first + some.num_rows)
-                self._append(value, self._table(some.append_column("number", pa.array(numbers))))
+                table = self._table(some.append_column("number", pa.array(numbers)))
+                self.waiting.setdefault(value, []).append(table)
+                self.held += table.nbytes
+        if self.held >= _GROUP_BYTES and _XLSX not in self.layout.endings:
+            self._flush()
 
     def close(self) -> dict[Path, str]:
         """Finish the files; return each with its value of the split."""
-        for path, writer in self.parquet.items():
-            self._flush(path)
+        self._flush()
+        for writer in self.parquet.values():
             writer.close()
-        for value in self.numbers if _XLSX in self.layout.endings else ():
-            path = self._path(value, _XLSX)
-            self._workbook(value, pa.concat_tables(self.waiting[path])).write(path)
         return {self._path(v, ending): v for v in self.numbers for ending in self.layout.endings}
+
+    def _flush(self) -> None:
+        """Write the waiting rows; in a Parquet file they are a row group."""
+        for value, waiting in self.waiting.items():
+            rows = pa.concat_tables(waiting)
+            for ending in self.layout.endings:
+                path = self._path(value, ending)
+                if ending == _XLSX:
+                    self._write_workbook(path, value, rows)
+                elif ending.endswith(_PARQUET):
+                    if path not in self.parquet:
+                        self.parquet[path] = pq.ParquetWriter(path, rows.schema, compression="zstd")
+                    self.parquet[path].write_table(rows)
+                else:
+                    data = _text(self.layout, rows, is_first=not path.exists())
+                    with path.open("ab") as handle:
+                        handle.write(data)
+        self.waiting.clear()
+        self.held = 0
 
     def _path(self, value: str, ending: str) -> Path:
         return self.folder / self.layout.file_name(self.file.file.name, value, ending)
@@ -373,57 +392,27 @@ class _Writer:
             )
         return pc.fill_null(pc.take(pa.array([*codes.values()], pa.string()), known), "")
 
-    def _append(self, value: str, table: pa.Table) -> None:
-        for ending in self.layout.endings:
-            path = self._path(value, ending)
-            if ending == _XLSX:
-                self.waiting.setdefault(path, []).append(table)
-                continue
-            if not ending.endswith(_PARQUET):
-                data = _text(self.layout, table, is_first=not path.exists())
-                with path.open("ab") as handle:
-                    handle.write(data)
-                continue
-            if path not in self.parquet:
-                self.parquet[path] = pq.ParquetWriter(path, table.schema, compression="zstd")
-                self.waiting[path] = []
-            self.waiting[path].append(table)
-            if sum(some.nbytes for some in self.waiting[path]) >= _GROUP_BYTES:
-                self._flush(path)
-
-    def _workbook(self, value: str, rows: pa.Table) -> Workbook:
-        """Return a workbook with a sheet per table, and one that explains the variables."""
-        layout, file = self.layout, self.file.file
+    def _write_workbook(self, path: Path, value: str, rows: pa.Table) -> None:
+        """Write a workbook with a sheet per table, and one that explains the variables."""
+        file, split = self.file.file, self.layout.split.name
         ids = [column.name for column in file.columns]
-        tables = [self.file.tables[name] for name in file.tables]
-        names = {one.name: [name for name, _ in self._variables(one, rows)] for one in tables}
-        sheets = {name: rows.select(ids + of) for name, of in names.items() if of}
-        labels = [
-            (variable, one.name, label)
-            for one in tables
-            if one.name in sheets
-            for variable, label in zip(
-                one.variables,
-                (text for query in one.queries for text in query.labels()),
-                strict=True,
-            )
-        ]
-        meanings = dict(
-            zip(("Variable", "Table", "Counts"), zip(*labels, strict=True), strict=False)
-        )
-        facts = {layout.split.name.capitalize(): value, "Source": layout.source.strip()}
-        return Workbook(
-            f"{self.run}: {file.name.replace(f'{{{layout.split.name}}}', value)}",
-            facts,
-            _NOTES if file.intervals else _NOTES[:2],
-            {"Variables": pa.table(meanings), **sheets} if sheets else {"Rows": rows},
-        )
-
-    def _flush(self, path: Path) -> None:
-        """Write the waiting rows of a Parquet file as one row group."""
-        if self.waiting[path]:
-            self.parquet[path].write_table(pa.concat_tables(self.waiting[path]))
-            self.waiting[path] = []
+        listed = [self.file.tables[name] for name in file.tables]
+        tables = [one for one in listed if one.product is not None]
+        sheets = {}
+        if file.tables:
+            meanings = [
+                {"Variable": variable, "Table": one.name, "Counts": label}
+                for one in tables
+                for labels in [chain.from_iterable(query.labels() for query in one.queries)]
+                for variable, label in zip(one.variables, labels, strict=True)
+            ]
+            sheets["Variables"] = pa.Table.from_pylist(meanings)
+        for one in tables:
+            sheets[one.name] = rows.select(ids + [name for name, _ in self._variables(one, rows)])
+        title = f"{self.run}: {self.layout.file_name(file.name, value)}"
+        facts = {split.capitalize(): value, "Source": self.layout.source.strip()}
+        notes = _NOTES if file.intervals else _NOTES[:2]
+        write_workbook(path, title, facts, notes, sheets or {"Rows": rows})
 
 
 def _text(layout: Layout, table: pa.Table, *, is_first: bool) -> bytes:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,61 +27,56 @@ _CREATED = datetime(1980, 1, 1)  # as in the zip, so that equal exports are equa
 _OPTIONS = {"strings_to_formulas": False, "strings_to_urls": False}
 
 
-@dataclass(frozen=True, eq=False)
-class Workbook:
-    """Content of a workbook.
+def write_workbook(
+    path: Path,
+    title: str,
+    facts: Mapping[str, str],
+    notes: Sequence[str],
+    sheets: Mapping[str, pa.Table],
+) -> None:
+    """Write a workbook.
 
-    Attributes:
+    Args:
+      path: The file.
       title: Title of the cover sheet.
-      facts: Rows of the cover sheet.
+      facts: Labels and texts of the cover sheet.
       notes: Paragraphs of the sheet of notes.
       sheets: Rows of each further sheet, by its name.
+
+    Raises:
+      OutputError: A name is none that a sheet can have, or the file cannot be written.
     """
+    import xlsxwriter
+    from xlsxwriter.exceptions import XlsxWriterException
 
-    title: str
-    facts: Mapping[str, str]
-    notes: Sequence[str]
-    sheets: Mapping[str, pa.Table]
-
-    def write(self, path: Path) -> None:
-        """Write the workbook.
-
-        Raises:
-          OutputError: A name is none that a sheet can have, or the file cannot be written.
-        """
-        import xlsxwriter
-        from xlsxwriter.exceptions import XlsxWriterException
-
-        try:
-            with xlsxwriter.Workbook(str(path), _OPTIONS) as book:
-                book.set_properties({"title": self.title, "created": _CREATED})
-                contents = {"Notes": "how to read the tables"} | {
-                    name: f"{rows.num_rows:,} rows, {rows.num_columns:,} columns"
-                    for name, rows in self.sheets.items()
-                }
-                cover = [*self.facts.items(), *contents.items()]
-                _add_text(book, "Cover", self.title, cover, [*contents])
-                notes = [(f"Note {n}", note) for n, note in enumerate(self.notes, 1)]
-                _add_text(book, "Notes", "Notes", notes)
-                for name, rows in self.sheets.items():
-                    _add_table(book, name, rows)
-        except XlsxWriterException as error:
-            raise OutputError(str(path), "cannot be a workbook", got=error) from None
+    contents = {"Notes": "how to read the tables"}
+    for name, rows in sheets.items():
+        contents[name] = f"{rows.num_rows:,} rows, {rows.num_columns:,} columns"
+    numbered = {f"Note {number}": note for number, note in enumerate(notes, 1)}
+    try:
+        with xlsxwriter.Workbook(str(path), _OPTIONS) as book:
+            book.set_properties({"title": title, "created": _CREATED})
+            _add_text(book, "Cover", title, {**facts, **contents}, contents)
+            _add_text(book, "Notes", "Notes", numbered)
+            for name, rows in sheets.items():
+                _add_table(book, name, rows)
+    except XlsxWriterException as error:
+        raise OutputError(str(path), "cannot be a workbook", got=error) from None
 
 
 def _add_text(
     book: Any,  # noqa: ANN401 - optional library
     name: str,
     title: str,
-    rows: Sequence[tuple[str, str]],
-    links: Sequence[str] = (),
+    rows: Mapping[str, str],
+    links: Collection[str] = (),
 ) -> None:
     """Add a sheet of labels and texts, as wide as a page; labels that name a sheet lead to it."""
     sheet, wrapped = book.add_worksheet(name), book.add_format({"text_wrap": True, "valign": "top"})
     sheet.write(0, 0, title, book.add_format({"bold": True, "font_size": 15}))
     sheet.set_column(0, 0, 12)
     sheet.set_column(1, 1, _PARAGRAPH)
-    for row, (label, text) in enumerate(rows, 1):
+    for row, (label, text) in enumerate(rows.items(), 1):
         # Excel fits the height of a row to wrapped text, LibreOffice does not.
         sheet.set_row(row, 15 * (1 + len(text) // _PARAGRAPH))
         sheet.write(row, 1, text, wrapped)

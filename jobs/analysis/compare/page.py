@@ -97,7 +97,7 @@ def _sizes(compared: Sequence[Compared]) -> Section:
         Figure(
             "sizes-figure",
             line_panels("sizes-figure", panels, caption),
-            f"{caption} by its size in theirs, a panel per geolevel with places of two sizes.",
+            f"{caption} by its size in theirs, a panel per geolevel with places of several sizes.",
             [("released", "mean absolute difference")],
         )
         for _ in panels[:1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +115,7 @@ class RecordFiles:
       parts: Files of the records of each schema, such as persons and units.
     """
 
-    parts: Sequence[Records]
+    parts: Sequence[tuple[Schema, Sequence[FileSet]]]
 
     def tables(self, wanted: Layout) -> list[str]:
         """List the tables of a layout that the records can be counted for."""
@@ -123,7 +123,7 @@ class RecordFiles:
 
     def geolevels(self) -> dict[int, str]:
         """Return the lengths of geocodes for which records are counted, without names."""
-        return dict.fromkeys(self.parts[0].sets[0].layout.geolevels or (), "")
+        return dict.fromkeys(self.parts[0][1][0].layout.geolevels or (), "")
 
     def read(self, wanted: Layout, table: str, length: int) -> pa.Table:
         """Return the variables of a table for the geounits with geocodes of a length.
@@ -134,63 +134,38 @@ class RecordFiles:
         Raises:
           InputError: A file is malformed, or has an unknown code.
         """
-        records, queries = self._counted(wanted, table)[0]
-        codes, histograms = records.count(length)
-        answers = np.concatenate([query.answer(histograms) for query in queries], axis=1)
-        columns = zip(wanted.variables(table), map(pa.array, answers.T), strict=True)
-        return pa.table({"geocode": codes, **dict(columns)})
-
-    def _counted(self, wanted: Layout, table: str) -> list[tuple[Records, Sequence[Query]]]:
-        """List the records that have the attributes of a table, with the queries of the table."""
-        able = [(part, table_queries(wanted, table, part.schema)) for part in self.parts]
-        return [(part, queries) for part, queries in able if queries is not None]
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """Files of records that have the attributes of a schema.
-
-    Attributes:
-      sets: The files.
-      schema: Schema whose attributes the columns have.
-    """
-
-    sets: Sequence[FileSet]
-    schema: Schema
-
-    def count(self, length: int) -> tuple[pa.Array, Histograms]:
-        """Count the records of each geounit.
-
-        Args:
-          length: Number of leading characters of the geocode that name a geounit.
-
-        Returns:
-          The geocodes, and their histograms in the same order.
-
-        Raises:
-          InputError: A file is malformed, or has an unknown code.
-        """
-        codes = pc.utf8_slice_codeunits(self._cells["geocode"], 0, length).combine_chunks()
-        encoded, n = codes.dictionary_encode(), self.schema.size
-        keys = np.asarray(encoded.indices, np.int64) * n + np.asarray(self._cells["cell"])
+        place, queries = self._counted(wanted, table)[0]
+        rows, n = self._cells(place), self.parts[place][0].size
+        codes = pc.utf8_slice_codeunits(rows["geocode"], 0, length).combine_chunks()
+        encoded = codes.dictionary_encode()
+        keys = np.asarray(encoded.indices, np.int64) * n + np.asarray(rows["cell"])
         keys, counts = np.unique(keys, return_counts=True)
         offsets = np.searchsorted(keys, np.arange(len(encoded.dictionary) + 1) * n)
-        return encoded.dictionary, Histograms(n, offsets, keys % n, counts)
+        histograms = Histograms(n, offsets, keys % n, counts)
+        answers = np.concatenate([query.answer(histograms) for query in queries], axis=1)
+        columns = zip(wanted.variables(table), map(pa.array, answers.T), strict=True)
+        return pa.table({"geocode": encoded.dictionary, **dict(columns)})
 
-    @cached_property
-    def _cells(self) -> pa.Table:
-        """Return the geocode and the cell of each record of all files, which are read once.
+    def _counted(self, wanted: Layout, table: str) -> list[tuple[int, Sequence[Query]]]:
+        """List the parts that have the attributes of a table, with the queries of the table."""
+        able = [table_queries(wanted, table, schema) for schema, _ in self.parts]
+        return [(place, queries) for place, queries in enumerate(able) if queries is not None]
+
+    @lru_cache(maxsize=2)  # noqa: B019 - the files of a comparison live as long as its command
+    def _cells(self, place: int) -> pa.Table:
+        """Return the geocode and the cell of each record of a part, which is read once.
 
         Raises:
           InputError: A file is malformed, or files are of two editions.
         """
-        layout, file = self.sets[0].layout, self.sets[0].files[0]
-        by_attribute = attribute_codes(layout, file, self.schema)
+        schema, sets = self.parts[place]
+        layout, file = sets[0].layout, sets[0].files[0]
+        by_attribute = attribute_codes(layout, file, schema)
         edition = file.column_of("{run}")
         names = [name for columns in by_attribute.values() for name in columns]
-        sizes = [len(attribute.levels) for attribute in self.schema.attributes]
+        sizes = [len(attribute.levels) for attribute in schema.attributes]
         parts, editions = [], set[str]()
-        for one in self.sets:
+        for one in sets:
             extra = [edition.name] if edition is not None and edition.name in one.columns[0] else []
             for rows in _rows_of(one, dict.fromkeys([*names, *extra], pa.string())):
                 levels = [_levels(one, rows, columns) for columns in by_attribute.values()]
@@ -199,10 +174,9 @@ class Records:
                 parts.append(pa.table({"geocode": codes, "cell": cells}))
                 editions.update(*(pc.unique(rows[name]).to_pylist() for name in extra))
         if len(editions) > 1:
-            holder = str(self.sets[0].stored[0].holder.parent)
-            raise InputError(
-                holder, "has records of two editions", got=sorted(editions), want="one"
-            )
+            holder = str(sets[0].stored[0].holder.parent)
+            what = "has records of two editions"
+            raise InputError(holder, what, got=sorted(editions), want="one")
         return pa.concat_tables(parts)
 
 
@@ -251,7 +225,7 @@ def find_published(
                 return TabulatedFiles(path, sets)
             able = [one for one in schemas if fitting and attribute_codes(layout, file, one)]
             if able:  # the schema with most cells tells most of a record
-                parts.append(Records(fitting, max(able, key=lambda one: one.size)))
+                parts.append((max(able, key=lambda one: one.size), fitting))
         if parts:
             return RecordFiles(parts)
     readable = [layout for layout in layouts if layout.header]

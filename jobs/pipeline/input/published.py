@@ -37,7 +37,6 @@ _UNREADABLE = (
     OSError,
     EOFError,
     KeyError,
-    NotImplementedError,
     RuntimeError,
     ValueError,
     lzma.LZMAError,

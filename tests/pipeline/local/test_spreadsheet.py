@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from jobs.analysis import spreadsheet
-from jobs.analysis.spreadsheet import Workbook
+from jobs.analysis.spreadsheet import write_workbook
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.pipeline.local.test_export import OWN
@@ -125,7 +125,7 @@ def test_equal_exports_are_equal_files(villages: Path, das: Das, tmp_path: Path)
 
 def test_texts_stay_texts(tmp_path: Path) -> None:
     rows = pa.table({"ID": ["=1+1", "https://example.org", "007", "a\x01b"], "N": [1, None, 3, 4]})
-    Workbook("t", {}, [], {"P001": rows}).write(tmp_path / "a.xlsx")
+    write_workbook(tmp_path / "a.xlsx", "t", {}, [], {"P001": rows})
     book = Opened(tmp_path / "a.xlsx")
     assert [book.sheets["P001"][f"A{n}"][0] for n in (2, 3, 4)] == [
         "=1+1",
