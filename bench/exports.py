@@ -76,12 +76,12 @@ def is_wide_equal(release: Path, folder: Path) -> bool:
         geolevel = path.stem.removeprefix("wide_")
         table = pq.read_table(path).to_pandas().set_index("GEOID")
         for variable, query in _VARIABLES.items():
-            counts = opened.table(query, geolevel).to_pandas().set_index("geocode")["count"]
-            equal.append(table[variable].to_dict() == counts.to_dict())
-            estimates = opened.estimates(query, geolevel).to_pandas().set_index("area")
+            want = opened.table(query, geolevel).to_pandas().set_index("geocode")
+            equal.append(table[variable].to_dict() == want["count"].to_dict())
             for end in _ENDS:
-                got = table[f"{variable}_{end}"].loc[estimates.index]
-                equal.append(np.allclose(got, estimates[end], rtol=0, atol=_ROUNDED))
+                column = "estimate" if end == "estimate" else f"estimate_{end}"
+                got = table[f"{variable}_{end}"].loc[want.index]
+                equal.append(np.allclose(got, want[column], rtol=0, atol=_ROUNDED))
     return bool(equal) and all(equal)
 
 

@@ -288,8 +288,9 @@ class _Writer:
           InputError: A geocode has no code in the layout.
         """
         split = self._filled(self.layout.split, rows, {})
-        for value in pc.unique(split).to_pylist():
-            some = rows.filter(pc.equal(split, value))
+        values = pc.unique(split).to_pylist()
+        for value in values:
+            some = rows.filter(pc.equal(split, value)) if len(values) > 1 else rows
             if value:
                 first = self.numbers[value] + 1
                 self.numbers[value] += some.num_rows
@@ -336,7 +337,8 @@ class _Writer:
             columns[column.name] = self._filled(column, rows, columns)
         if not self.layout.quoted:  # text without quotation marks cannot hold the delimiter
             bad = f'["\\r\\n{re.escape(self.layout.delimiter)}]'
-            columns = {k: pc.replace_substring_regex(v, bad, "") for k, v in columns.items()}
+            filled = [one.name for one in self.file.file.columns if one.text or one.axis]
+            columns |= {k: pc.replace_substring_regex(columns[k], bad, "") for k in filled}
         for name in self.file.file.tables:
             columns |= self._variables(self.file.tables[name], rows)
         return pa.table(columns)
@@ -362,6 +364,8 @@ class _Writer:
         """
         if f"level of {column.name}" in rows.column_names:
             return rows.column(f"level of {column.name}")
+        if not column.text:
+            return pa.repeat("", rows.num_rows)
         parts = [pa.repeat("", rows.num_rows)]
         for place, part in enumerate(FIELD.split(column.text)):
             if place % 2 == 0:

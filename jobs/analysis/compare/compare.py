@@ -69,10 +69,6 @@ class Compared:
         """Measure the differences of all numbers."""
         return measure_differences(self.ours, self.theirs)
 
-    def by_answer(self, answer: int) -> Differences:
-        """Measure the differences of one number per geounit."""
-        return measure_differences(self.ours[:, answer], self.theirs[:, answer])
-
     def inside(self) -> float | None:
         """Return the percentage of numbers of the second side in intervals of the first."""
         if not self.ends:

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
 from das.errors import ConfigError
 from das.schema import Schema
-from jobs.analysis.compare.published import find_published
+from jobs.analysis.compare.published import RecordFiles, TabulatedFiles, find_published
 from jobs.analysis.export import geounit_rows
 from jobs.analysis.layouts import FilledFile, FilledTable, fill_tables
 from jobs.analysis.tables import estimates_of, verify_tables
@@ -23,23 +22,6 @@ from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.storage.place import Place
 
 _PUBLISHED = ("pl94", "ppmf", "wide")  # layouts that published files are recognized by, in order
-
-
-class Side(Protocol):
-    """One side of a comparison."""
-
-    def tables(self, wanted: Layout) -> list[str]:
-        """List the tables of a layout whose variables this side has."""
-
-    def geolevels(self) -> dict[int, str]:
-        """Return the lengths of the geocodes, with the names of geolevels that are known."""
-
-    def read(self, wanted: Layout, table: str, length: int) -> pa.Table:
-        """Return the variables of a table for the geounits with geocodes of a length.
-
-        Returns:
-          Columns geocode and the variables, and further ones of a release; each geocode once.
-        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +64,10 @@ class ReleasedSide:
             wanted, self.resolved, FilledFile(file, {table: filled}, None, {}), geolevel
         )
         return pa.concat_tables(rows).combine_chunks()
+
+
+Side = ReleasedSide | TabulatedFiles | RecordFiles
+"""One side of a comparison: a release, or files that anybody published."""
 
 
 def open_sides(
