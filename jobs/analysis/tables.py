@@ -282,6 +282,7 @@ def estimates_of(
         if known is None and is_made and geolevel not in unknown.get(query.name, ())
     ]
     estimator = LevelEstimator(plan, release, tuple(computed), CONFIDENCE)
+    made: dict[Query, Estimates]
     if geolevel in plan.off_spine:
         made = {query: CensusEstimates(estimator, geolevel, query) for query in computed}
     else:
