@@ -219,10 +219,11 @@ def find_published(
     stored = stored_files(path)
     for layout in layouts:
         parts, sets = [], find_sets(layout, stored)
+        plain = [one for one in sets if not any(column.axis for column in one.files[0].columns)]
+        if plain:
+            return TabulatedFiles(path, plain)
         for file in layout.files:
             fitting = [one for one in sets if file in one.files]
-            if fitting and not any(column.axis for column in file.columns):
-                return TabulatedFiles(path, sets)
             able = [one for one in schemas if fitting and attribute_codes(layout, file, one)]
             if able:  # the schema with most cells tells most of a record
                 parts.append((max(able, key=lambda one: one.size), fitting))

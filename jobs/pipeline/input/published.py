@@ -206,14 +206,14 @@ def find_sets(layout: Layout, stored: Sequence[StoredFile]) -> list[FileSet]:
         of the same place.
     """
     if layout.header:
-        named = [(one, one.columns(layout)) for one in stored]
-        fitting = [
-            (file, one, columns)
-            for one, columns in named
-            for file in layout.files
-            if {*needed_columns(file)} <= {*columns}
-        ]
-        return [FileSet(layout, [file], [one], [columns]) for file, one, columns in fitting]
+        sets = []
+        for one in stored:
+            names = one.columns(layout)
+            able = [file for file in layout.files if {*needed_columns(file)} <= {*names}]
+            if able:  # a file of records has the columns of one of geounits, and more
+                file = max(able, key=lambda file: len(needed_columns(file)))
+                sets.append(FileSet(layout, [file], [one], [names]))
+        return sets
     groups: dict[tuple[str, str, str], dict[int, StoredFile]] = {}
     for one in stored:
         folder = str(one).rpartition("/")[0]
@@ -323,8 +323,8 @@ def _refuse(
             what = "has the wrong number of fields"
             raise InputError(where, what, got=len(fields), want=len(columns))
         for name, text in zip(columns, fields, strict=True):
+            kind = kinds.get(name, pa.string()) if text else pa.string()
             try:
-                kind = kinds.get(name, pa.string())
                 pa.scalar(text.decode(layout.encoding)).cast(kind)
             except ValueError:
                 raise InputError(f"{where}, {name}", f"is not {_KINDS[kind]}") from None

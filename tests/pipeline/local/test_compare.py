@@ -137,7 +137,7 @@ def test_blocks_that_the_measurements_do_not_have_are_read_as_others(
     assert rows["15 digits", "P001"]["geounits"] == 1
 
 
-TOTAL = {
+TOTAL: dict[str, Any] = {
     "name": "own",
     "source": "tests",
     "endings": [".csv"],
@@ -153,6 +153,21 @@ TOTAL = {
     ],
 }
 """A layout of one variable, which any release can fill."""
+
+
+def test_records_that_lie_with_tables_are_not_read_as_tables(das: Das, tmp_path: Path) -> None:
+    """Both have a column of geocodes."""
+    people = {
+        "name": "people",
+        "columns": [*TOTAL["files"][0]["columns"], {"name": "SEX", "axis": ["sex"]}],
+    }
+    layout, folder = tmp_path / "own.yaml", tmp_path / "files"
+    layout.write_text(json.dumps({**TOTAL, "files": [*TOTAL["files"], people]}))
+    folder.mkdir()
+    (folder / "places.csv").write_text("GEOID,P0010001\n01,5\n02,3\n")
+    (folder / "people.csv").write_text("GEOID,SEX\n01,female\n")
+    rows = compared(das, folder, folder / "places.csv", "--as", layout)
+    assert rows["2 digits", "P001"]["geounits"] == 2
 
 
 def test_releases_on_different_spines_are_compared_by_census_geocodes(
