@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
 from itertools import chain
@@ -21,26 +21,39 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from das.errors import InputError, OutputError
+from das.errors import ConfigError, InputError, OutputError
 from das.tree.intervals import central_intervals, normal_factor
-from jobs.analysis import layouts
-from jobs.analysis.layouts import FilledFile, FilledTable, Layout
+from jobs.analysis.layouts import FilledFile, FilledTable, fill_layout
 from jobs.analysis.requests import ExportRequest
 from jobs.analysis.results import drafts_in, shared_mode
+from jobs.analysis.spreadsheet import require_room, write_workbook
 from jobs.analysis.tables import ComputedEstimates, estimates_of, verify_tables
+from jobs.pipeline.config.layouts import FIELD, Layout, LayoutColumn, read_layout
+from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.product import Product, Resolved
+from jobs.pipeline.release.estimate import CONFIDENCE
 from jobs.pipeline.release.microdata import person_rows
 from jobs.pipeline.release.tables import DECIMALS, Estimates, most_geounits, read_geounits
 from jobs.pipeline.storage.csv import without_formulas
+from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.tasks.batches import Batch, even_pieces
 from jobs.pipeline.tasks.progress import Reporter
 
-_PARQUET = ".parquet"
+_FORMATS = ("csv", "parquet", "xlsx")
+_PARQUET, _XLSX = ".parquet", ".xlsx"
 _LEAVES = 20_000  # leaves whose records are written at once; default, not measured
 # Bytes of a row group. Pieces have some 600 geounits of 1,200 columns; a row group of each would
 # make the footer of a nation's blocks a gigabyte. Default, not measured.
 _GROUP_BYTES = 64 << 20
 _ENDS = ("estimate", "lower", "upper")
+_NOTES = (
+    "A variable is a protected count: noise was added before publication. The sheet Variables says "
+    "what each variable counts. A range such as a..c is the sum of all levels from a to c.",
+    "Geocodes are text, so leading zeros are kept.",
+    "VARIABLE_estimate is the unbiased estimate of the same number, and can be negative. From "
+    f"VARIABLE_lower to VARIABLE_upper is its {CONFIDENCE * 100:.0f} % interval.",
+)
+"""Notes of a workbook; the last is about intervals."""
 
 
 def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporter) -> list[Path]:
@@ -60,10 +73,15 @@ def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporte
       OutputError: The release is incomplete or changed, has no intervals that the layout needs, or
         a file exists.
     """
-    layout = layouts.read_layout(request.layout)
-    files, folder = layouts.fill_layout(layout, resolved, request.leave_out), request.to
+    layout = read_layout(request.layout)
+    refuse_unknown("das export --format", "is unknown", request.formats, _FORMATS)
+    if request.formats:
+        layout = layout.model_copy(update={"endings": [f".{name}" for name in request.formats]})
+    files, folder = fill_layout(layout, resolved, request.leave_out), request.to
     _refuse_existing(layout, request)
-    geolevels = _geolevels(layout, resolved)
+    geolevels = _geolevels(layout, resolved, request)
+    if _XLSX in layout.endings:
+        _refuse_large(layout, resolved, files, geolevels)
     for product in resolved.products.values():
         any_query = any(file.file.intervals for file in files)
         verify_tables(product, product.plan.geolevels, any_query=any_query)
@@ -71,7 +89,7 @@ def export_release(resolved: Resolved, request: ExportRequest, reporter: Reporte
         made: dict[Path, str] = {}  # draft to the value of the split
         for done, file in enumerate(files):
             tick(done, len(files))
-            writer = _Writer(layout, file, drafts)
+            writer = _Writer(layout, resolved.config.name, file, drafts)
             for rows in _rows(layout, resolved, file, geolevels):
                 writer.write(rows)
             made |= writer.close()
@@ -97,11 +115,29 @@ def _refuse_existing(layout: Layout, request: ExportRequest) -> None:
             raise OutputError(str(path), "exists already", want="another folder as --to")
 
 
-def _geolevels(layout: Layout, resolved: Resolved) -> list[str]:
-    """Return the census geolevels that a layout wants, in its order."""
+def _geolevels(layout: Layout, resolved: Resolved, request: ExportRequest) -> list[str]:
+    """Return the census geolevels that are written, in the order of the layout."""
     digits = resolved.plan.census_digits
     wanted = digits.values() if layout.geolevels is None else layout.geolevels
-    return [name for length in wanted for name in digits if digits[name] == length]
+    known = [name for length in wanted for name in digits if digits[name] == length]
+    refuse_unknown("das export --geolevel", "is not written", request.geolevels, known)
+    return [name for name in known if name in (request.geolevels or known)]
+
+
+def _refuse_large(
+    layout: Layout, resolved: Resolved, files: Sequence[FilledFile], geolevels: Sequence[str]
+) -> None:
+    """Refuse workbooks of records, and those that are too large."""
+    for file in files:
+        if file.records is not None:
+            what = "is for tables of geounits, and the layout has records"
+            raise ConfigError("das export --format xlsx", what, got=file.file.name)
+        held = [one for one in file.tables.values() if one.product is not None]
+        width = sum(len(one.variables) for one in held) * (1 + len(_ENDS) * file.file.intervals)
+        columns = width + len(file.file.columns) * max(1, len(held))
+        for geolevel in geolevels:
+            rows = Dataset.open(resolved.release.geography(geolevel)).rows
+            require_room(f"{file.file.name} of {geolevel}", rows, columns)
 
 
 # --- rows with all fields -------------------------------------------------------------------------
@@ -164,7 +200,7 @@ def geounit_rows(
     products = {table.product.name: table.product for table in tables if table.product}
     products = products or {resolved.last.name: resolved.last}
     wanted = tables if file.file.intervals else []
-    estimates = {table.name: _estimates(layout, table, geolevel) for table in wanted}
+    estimates = _estimates(layout, wanted, [*products.values()], geolevel)
     most = min(most_geounits(one.release, geolevel, width) for one in products.values())
     every = [*chain.from_iterable(estimates.values())]
     every.sort(key=lambda one: not isinstance(one, ComputedEstimates))  # those divide no family
@@ -194,23 +230,28 @@ def geounit_rows(
         yield _checked(layout, rows) if geolevel == resolved.plan.leaf.name else rows
 
 
-def _estimates(layout: Layout, table: FilledTable, geolevel: str) -> list[Estimates]:
-    """Open the estimates of the queries of a table at a geolevel.
+def _estimates(
+    layout: Layout, tables: Sequence[FilledTable], products: Sequence[Product], geolevel: str
+) -> dict[str, list[Estimates]]:
+    """Open the estimates of the queries of each table at a geolevel.
 
     Raises:
       OutputError: The release has none.
     """
-    product: Product = table.product  # type: ignore[assignment]
-    found = [estimates_of(product, geolevel, query) for query in table.queries]
-    known = [one for one in found if one is not None]
-    if len(known) < len(found):
-        raise OutputError(
-            f"das export --as {layout.name}",
-            "needs intervals, which the release does not have",
-            got=f"table {table.name} at geolevel {geolevel}",
-            want=f"a release with estimates, or --leave-out {table.name}",
-        )
-    return known
+    found: dict[str, list[Estimates]] = {}
+    for product in products:
+        owners = [(one, query) for one in tables if one.product is product for query in one.queries]
+        known = estimates_of(product, geolevel, [query for _, query in owners])
+        for (table, _), estimates in zip(owners, known, strict=True):
+            if estimates is None:
+                raise OutputError(
+                    f"das export --as {layout.name}",
+                    "needs intervals, which the release does not have",
+                    got=f"table {table.name} at geolevel {geolevel}",
+                    want=f"a release with estimates, or --leave-out {table.name}",
+                )
+            found.setdefault(table.name, []).append(estimates)
+    return found
 
 
 # --- columns and files ----------------------------------------------------------------------------
@@ -222,19 +263,23 @@ class _Writer:
 
     Attributes:
       layout: The layout.
+      run: Name of the run.
       file: The file.
       folder: Folder of drafts.
       numbers: Rows written so far, by value of the split.
       parquet: Open Parquet files by path.
-      waiting: Rows of the next row group of each Parquet file.
+      waiting: Rows that are not yet written, by value of the split.
+      held: Bytes of these rows.
     """
 
     layout: Layout
+    run: str
     file: FilledFile
     folder: Path
     numbers: Counter[str] = field(default_factory=Counter)
     parquet: dict[Path, pq.ParquetWriter] = field(default_factory=dict)
-    waiting: dict[Path, list[pa.Table]] = field(default_factory=dict)
+    waiting: dict[str, list[pa.Table]] = field(default_factory=dict)
+    held: int = 0
 
     def write(self, rows: pa.Table) -> None:
         """Append rows to the files of their values of the split; rows without a value are left out.
@@ -243,20 +288,44 @@ class _Writer:
           InputError: A geocode has no code in the layout.
         """
         split = self._filled(self.layout.split, rows, {})
-        for value in pc.unique(split).to_pylist():
-            some = rows.filter(pc.equal(split, value))
+        values = pc.unique(split).to_pylist()
+        for value in values:
+            some = rows.filter(pc.equal(split, value)) if len(values) > 1 else rows
             if value:
                 first = self.numbers[value] + 1
                 self.numbers[value] += some.num_rows
                 numbers = np.arange(first, first + some.num_rows)
-                self._append(value, self._table(some.append_column("number", pa.array(numbers))))
+                table = self._table(some.append_column("number", pa.array(numbers)))
+                self.waiting.setdefault(value, []).append(table)
+                self.held += table.nbytes
+        if self.held >= _GROUP_BYTES and _XLSX not in self.layout.endings:
+            self._flush()
 
     def close(self) -> dict[Path, str]:
         """Finish the files; return each with its value of the split."""
-        for path, writer in self.parquet.items():
-            self._flush(path)
+        self._flush()
+        for writer in self.parquet.values():
             writer.close()
         return {self._path(v, ending): v for v in self.numbers for ending in self.layout.endings}
+
+    def _flush(self) -> None:
+        """Write the waiting rows; in a Parquet file they are a row group."""
+        for value, waiting in self.waiting.items():
+            rows = pa.concat_tables(waiting)
+            for ending in self.layout.endings:
+                path = self._path(value, ending)
+                if ending == _XLSX:
+                    self._write_workbook(path, value, rows)
+                elif ending.endswith(_PARQUET):
+                    if path not in self.parquet:
+                        self.parquet[path] = pq.ParquetWriter(path, rows.schema, compression="zstd")
+                    self.parquet[path].write_table(rows)
+                else:
+                    data = _text(self.layout, rows, is_first=not path.exists())
+                    with path.open("ab") as handle:
+                        handle.write(data)
+        self.waiting.clear()
+        self.held = 0
 
     def _path(self, value: str, ending: str) -> Path:
         return self.folder / self.layout.file_name(self.file.file.name, value, ending)
@@ -268,7 +337,8 @@ class _Writer:
             columns[column.name] = self._filled(column, rows, columns)
         if not self.layout.quoted:  # text without quotation marks cannot hold the delimiter
             bad = f'["\\r\\n{re.escape(self.layout.delimiter)}]'
-            columns = {k: pc.replace_substring_regex(v, bad, "") for k, v in columns.items()}
+            filled = [one.name for one in self.file.file.columns if one.text or one.axis]
+            columns |= {k: pc.replace_substring_regex(columns[k], bad, "") for k in filled}
         for name in self.file.file.tables:
             columns |= self._variables(self.file.tables[name], rows)
         return pa.table(columns)
@@ -285,7 +355,7 @@ class _Writer:
                 yield variable, pa.nulls(rows.num_rows, pa.int64())
 
     def _filled(
-        self, column: layouts.LayoutColumn, rows: pa.Table, columns: Mapping[str, pa.Array]
+        self, column: LayoutColumn, rows: pa.Table, columns: Mapping[str, pa.Array]
     ) -> pa.Array:
         """Return the values of a column of text.
 
@@ -294,8 +364,10 @@ class _Writer:
         """
         if f"level of {column.name}" in rows.column_names:
             return rows.column(f"level of {column.name}")
+        if not column.text:
+            return pa.repeat("", rows.num_rows)
         parts = [pa.repeat("", rows.num_rows)]
-        for place, part in enumerate(layouts.FIELD.split(column.text)):
+        for place, part in enumerate(FIELD.split(column.text)):
             if place % 2 == 0:
                 parts += [pa.scalar(part)] if part else []
             elif part in columns or part in rows.column_names:
@@ -310,7 +382,7 @@ class _Writer:
             text = pc.utf8_lpad(text, column.width, "0")
         return text if column.codes is None else self._coded(column, text)
 
-    def _coded(self, column: layouts.LayoutColumn, text: pa.Array) -> pa.Array:
+    def _coded(self, column: LayoutColumn, text: pa.Array) -> pa.Array:
         """Replace texts by their codes; an empty text stays empty."""
         codes = self.layout.codes[column.codes or ""]
         known = pc.index_in(text, value_set=pa.array([*codes], pa.string()))
@@ -324,26 +396,27 @@ class _Writer:
             )
         return pc.fill_null(pc.take(pa.array([*codes.values()], pa.string()), known), "")
 
-    def _append(self, value: str, table: pa.Table) -> None:
-        for ending in self.layout.endings:
-            path = self._path(value, ending)
-            if not ending.endswith(_PARQUET):
-                data = _text(self.layout, table, is_first=not path.exists())
-                with path.open("ab") as handle:
-                    handle.write(data)
-                continue
-            if path not in self.parquet:
-                self.parquet[path] = pq.ParquetWriter(path, table.schema, compression="zstd")
-                self.waiting[path] = []
-            self.waiting[path].append(table)
-            if sum(some.nbytes for some in self.waiting[path]) >= _GROUP_BYTES:
-                self._flush(path)
-
-    def _flush(self, path: Path) -> None:
-        """Write the waiting rows of a Parquet file as one row group."""
-        if self.waiting[path]:
-            self.parquet[path].write_table(pa.concat_tables(self.waiting[path]))
-            self.waiting[path] = []
+    def _write_workbook(self, path: Path, value: str, rows: pa.Table) -> None:
+        """Write a workbook with a sheet per table, and one that explains the variables."""
+        file, split = self.file.file, self.layout.split.name
+        ids = [column.name for column in file.columns]
+        listed = [self.file.tables[name] for name in file.tables]
+        tables = [one for one in listed if one.product is not None]
+        sheets = {}
+        if file.tables:
+            meanings = [
+                {"Variable": variable, "Table": one.name, "Counts": label}
+                for one in tables
+                for labels in [chain.from_iterable(query.labels() for query in one.queries)]
+                for variable, label in zip(one.variables, labels, strict=True)
+            ]
+            sheets["Variables"] = pa.Table.from_pylist(meanings)
+        for one in tables:
+            sheets[one.name] = rows.select(ids + [name for name, _ in self._variables(one, rows)])
+        title = f"{self.run}: {self.layout.file_name(file.name, value)}"
+        facts = {split.capitalize(): value, "Source": self.layout.source.strip()}
+        notes = _NOTES if file.intervals else _NOTES[:2]
+        write_workbook(path, title, facts, notes, sheets or {"Rows": rows})
 
 
 def _text(layout: Layout, table: pa.Table, *, is_first: bool) -> bytes:

@@ -138,12 +138,16 @@ class ExportRequest:
       to: Folder for the files; it may exist.
       zip: Put the files into zip files, as the layout names them.
       leave_out: Table of the layout to leave out, such as H001; repeat for more.
+      geolevels: Geolevel, such as tract; repeat for more. Default: those of the layout.
+      formats: csv, parquet or xlsx; repeat for more. Default: those of the layout.
     """
 
     layout: str | None = field(default=None, metadata={"option": "--as"})
     to: Path = Path("export")
     zip: bool = False
     leave_out: tuple[str, ...] = ()
+    geolevels: tuple[str, ...] = field(default=(), metadata={"option": "--geolevel"})
+    formats: tuple[str, ...] = field(default=(), metadata={"option": "--format"})
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from das.queries.query import Query
 from das.rational import stated_fraction
 from das.tree.intervals import normal_factor
 from das.tree.model import GeolevelTerms
+from das.tree.passes import Moments
 from jobs.analysis.requests import TablesRequest, product_named
 from jobs.analysis.results import drafts_in, shared_mode
 from jobs.pipeline.config.mistakes import refuse_unknown
@@ -40,40 +41,70 @@ _NUMBERS = 10_000_000  # coordinates of estimates in memory; default, not measur
 
 
 @dataclass(frozen=True, eq=False)
-class ComputedEstimates:
-    """Estimates of a query without a stored table, computed from the noisy answers.
+class _Moments:
+    """Estimates of all that some queries need at a geolevel; those of the last range are kept.
 
     Attributes:
-      estimator: The finished estimate stage of the release.
+      estimator: The finished estimate stage of the release; its tables are the queries.
       level: Index of the geolevel.
-      query: Any query on the schema.
+      kept: First and last geocode of the last range, with its estimates.
     """
 
     estimator: LevelEstimator
     level: int
+    kept: dict[tuple[str, str], Moments] = field(default_factory=dict)
+
+    @cached_property
+    def reader(self) -> LevelReader:
+        """Return the reader of the geolevel."""
+        return self.estimator.reader(self.level)
+
+    @cached_property
+    def terms(self) -> GeolevelTerms:
+        """Return the terms of the estimates of the geolevel that the queries need."""
+        terms = self.estimator.terms[self.level]
+        return terms.restricted(terms.coordinates.touched_by(self.estimator.tables))
+
+    def read(self, codes: ObjectArray) -> Moments:
+        """Return the estimates of the geounits of a range.
+
+        Raises:
+          OutputError: The release lacks a geounit, or cannot be read.
+        """
+        reader, ends = self.reader, (str(codes[0]), str(codes[-1]))
+        if ends not in self.kept:
+            self.kept.clear()
+            if reader.is_leaf:
+                rows = reader.rows(Batch(self.level, *ends, len(codes)))
+                self.kept[ends] = reader.estimates(rows, reader.above(rows, self.terms), self.terms)
+            else:
+                self.kept[ends] = reader.whole(codes, self.terms)
+        return self.kept[ends]
+
+
+@dataclass(frozen=True, eq=False)
+class ComputedEstimates:
+    """Estimates of a query without a stored table, computed from the noisy answers.
+
+    Attributes:
+      moments: Estimates that the query needs, for further queries too.
+      query: Any query on the schema.
+    """
+
+    moments: _Moments
     query: Query
 
     @property
     def confidence(self) -> float:
         """Return the confidence level of the intervals."""
-        return self.estimator.confidence
-
-    @cached_property
-    def _reader(self) -> LevelReader:
-        return self.estimator.reader(self.level)
-
-    @cached_property
-    def _terms(self) -> GeolevelTerms:
-        """Return the terms of the estimates of the geolevel that this query needs."""
-        terms = self.estimator.terms[self.level]
-        return terms.restricted(terms.coordinates.touched_by((self.query,)))
+        return self.moments.estimator.confidence
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """Yield ranges of about `most` geounits; ranges of leaves never divide a family."""
-        estimator = self.estimator
-        if self.level < estimator.leaf:
+        estimator = self.moments.estimator
+        if self.moments.level < estimator.leaf:
             fitting = min(most, max(1, _NUMBERS // estimator.coordinates.size))
-            return even_pieces(estimator.release, self._reader.level.name, fitting)
+            return even_pieces(estimator.release, self.moments.reader.level.name, fitting)
         batches = geounit_batches(estimator.release, estimator.plan.leaf, 1, most)
         return iter(sorted((batch.low, batch.high) for batch in batches))
 
@@ -83,13 +114,7 @@ class ComputedEstimates:
         Raises:
           OutputError: The release lacks a geounit, or cannot be read.
         """
-        reader, terms = self._reader, self._terms
-        if reader.is_leaf:
-            rows = reader.rows(Batch(self.level, str(codes[0]), str(codes[-1]), len(codes)))
-            moments = reader.estimates(rows, reader.above(rows, terms), terms)
-        else:
-            moments = reader.whole(codes, terms)
-        part = terms.coordinates
+        moments, part = self.moments.read(codes), self.moments.terms.coordinates
         errors = np.sqrt(part.variances(self.query, moments.matrices))[moments.kind]
         return part.answer(self.query, moments.values), errors
 
@@ -234,20 +259,32 @@ def _table(
     plan, release = product.plan, product.release
     if stem == H1:
         return GeolevelTable(plan, release, geolevel, query, is_h1=True)
-    estimates = estimates_of(product, geolevel, query)
+    (estimates,) = estimates_of(product, geolevel, [query])
     classes = intervals.get((geolevel, query.name))
     return GeolevelTable(plan, release, geolevel, query, estimates, classes, confidence)
 
 
-def estimates_of(product: Product, geolevel: str, query: Query) -> Estimates | None:
-    """Open the estimates of any query at a geolevel, stored or computed; None if there are none."""
+def estimates_of(
+    product: Product, geolevel: str, queries: Sequence[Query]
+) -> list[Estimates | None]:
+    """Open the estimates of any queries at a geolevel, stored or computed; None without estimates.
+
+    What several queries need of a range is computed once.
+    """
     plan, release = product.plan, product.release
-    stored = ReleasedEstimates.of(release, geolevel, query)
-    unknown = without_estimates(plan, [query]).get(query.name, ())
+    stored = [ReleasedEstimates.of(release, geolevel, query) for query in queries]
+    unknown = without_estimates(plan, queries)
     is_made = is_published(EstimateLayout.of(release).tables(geolevel))
-    if stored is not None or not is_made or geolevel in unknown:
-        return stored
-    estimator = LevelEstimator(plan, release, (query,), CONFIDENCE)
+    computed = [
+        query
+        for query, known in zip(queries, stored, strict=True)
+        if known is None and is_made and geolevel not in unknown.get(query.name, ())
+    ]
+    estimator = LevelEstimator(plan, release, tuple(computed), CONFIDENCE)
+    made: dict[Query, Estimates]
     if geolevel in plan.off_spine:
-        return CensusEstimates(estimator, geolevel, query)
-    return ComputedEstimates(estimator, plan.level(geolevel).index, query)
+        made = {query: CensusEstimates(estimator, geolevel, query) for query in computed}
+    else:
+        moments = _Moments(estimator, plan.level(geolevel).index)
+        made = {query: ComputedEstimates(moments, query) for query in computed}
+    return [known or made.get(query) for query, known in zip(queries, stored, strict=True)]

@@ -20,8 +20,8 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from jobs.analysis.layouts import Layout
 from jobs.cli.pages import PLAIN, nested, section, words
+from jobs.pipeline.config.layouts import Layout
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.groups import GroupsFile
 from jobs.pipeline.config.models.run import RunConfig, model_fields

@@ -342,7 +342,7 @@ def compare(
     from jobs.analysis.compare import compare as work
     from jobs.analysis.compare.page import write_comparison
     from jobs.analysis.compare.sides import open_sides
-    from jobs.analysis.layouts import read_layout
+    from jobs.pipeline.config.layouts import read_layout
     from jobs.pipeline.report.page import START
     from jobs.pipeline.storage.files import refuse_foreign
     from jobs.pipeline.tasks.progress import Reporter
@@ -352,8 +352,8 @@ def compare(
         refuse_foreign(request.page, START, "a page, which is replaced")
     layout, paths = read_layout(request.layout), (request.ours, request.theirs)
     runs = [Finished(path).load() if is_finished(path) else None for path in paths]
-    ours, theirs = open_sides(paths, runs, layout)
-    compared = work.compare_sides(ours, theirs, layout, request, Reporter(quiet=quiet))
+    sides = open_sides(paths, runs, layout)
+    compared = work.compare_sides(sides, layout, request, Reporter(quiet=quiet))
     if file.output is not None:
         file.write(work.joined_rows(compared, layout))
         _name_published(file.output)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 
 from jobs.design.synthetic.generate import GenerateSpec, generate
+from jobs.pipeline.confidential.read.formats import reader_of
 from jobs.pipeline.config.models.data import Pl94Data, RecordsData
 from jobs.pipeline.config.schema import load_schema
+from jobs.pipeline.storage.dataset import Dataset
 from tests.builders.places import product_in
 from tests.checkout import ROOT
-from tests.release_checks import sparse
-from tests.unit.jobs.pipeline.confidential.read.reading import read
-
-Counts = Counter[tuple[str, int]]
-"""(block, cell) to count."""
 
 SCHEMAS = ROOT / "conf" / "schema"
 _PARTS = [{"column": "TABBLKST", "digits": 2}, {"column": "TABBLKCOU", "digits": 3},
@@ -49,56 +47,63 @@ def write_state(folder: Path, spec: GenerateSpec) -> Path:
     return config
 
 
-def released(release: Path, product: str = "persons") -> Counts:
-    """Read the released counts of the blocks."""
-    counts = sparse(product_in(release, product).counts("block"))
-    return Counter({(code, cell): n for code, of in counts.items() for cell, n in of.items()})
+def summed(geocodes: Any, cells: Any, numbers: Any) -> pa.Table:
+    """Counts by block and cell, sorted: columns geocode, cell and n."""
+    rows = pa.table({"geocode": geocodes, "cell": cells, "n": numbers})
+    of_cells = rows.group_by(["geocode", "cell"]).aggregate([("n", "sum")])
+    columns = of_cells.sort_by([("geocode", "ascending"), ("cell", "ascending")]).columns
+    kinds = (pa.string(), pa.int64(), pa.int64())
+    cast = [column.cast(kind).combine_chunks() for column, kind in zip(columns, kinds, strict=True)]
+    return pa.table(dict(zip(("geocode", "cell", "n"), cast, strict=True)))
 
 
-def regrouped(
-    counts: Mapping[tuple[str, int], int], cell_of: Callable[[int], int | None]
-) -> Counts:
-    """Add counts up to other cells; None leaves a cell out."""
-    found: Counts = Counter()
-    for (code, cell), n in counts.items():
-        other = cell_of(cell)
-        if other is not None:
-            found[code, other] += n
-    return found
+def released(release: Path, product: str = "persons") -> pa.Table:
+    """The released counts of the blocks."""
+    rows = Dataset.open(product_in(release, product).counts("block")).read().combine_chunks()
+    cells = rows["cells"].combine_chunks()
+    geocodes = rows["geocode"].take(pc.list_parent_indices(cells))
+    return summed(geocodes, cells.flatten(), rows["counts"].combine_chunks().flatten())
 
 
-def redistricting_counts(release: Path) -> dict[str, Counts]:
+def redistricting_counts(release: Path) -> dict[str, pa.Table]:
     """Add released counts up to what the redistricting files tell, by product of their reader."""
     persons, units = released(release), released(release, "units")
+    codes, cells, counts = persons.columns
+    cells = np.asarray(cells)
     return {
-        "persons": regrouped(persons, lambda cell: cell % 252),
-        "group_quarters": regrouped(persons, lambda cell: cell // 252),
-        "housing_units": regrouped(units, lambda cell: cell if cell < 2 else None),
+        "persons": summed(codes, cells % 252, counts),
+        "group_quarters": summed(codes, cells // 252, counts),
+        "housing_units": units.filter(pc.less(units["cell"], 2)).combine_chunks(),
     }
 
 
-def read_redistricting(folder: Path) -> dict[str, Counts]:
+def _read(config: Pl94Data | RecordsData, schema: str) -> pa.Table:
+    reader = reader_of(config, load_schema(SCHEMAS / f"{schema}.yaml"), 15)
+    entries = [batch for piece in reader.pieces() for batch in reader.entries(piece)]
+    return pa.Table.from_batches(entries)
+
+
+def read_redistricting(folder: Path) -> dict[str, pa.Table]:
     """Read redistricting files by the project's reader, all its products."""
     schemas = {"persons": "pl94_tables"} | {n: n for n in ("group_quarters", "housing_units")}
-    return {
-        product: read(
-            Pl94Data(input_format="pl94", path=folder, product=product),
-            load_schema(SCHEMAS / f"{schema}.yaml"),
-            15,
-        )
+    read = {
+        product: _read(Pl94Data(input_format="pl94", path=folder, product=product), schema)
         for product, schema in schemas.items()
     }
+    return {product: summed(*rows.columns) for product, rows in read.items()}
 
 
-def read_microdata(folder: Path) -> Counts:
+def read_microdata(folder: Path) -> pa.Table:
     """Read the persons of microdata files by the project's reader of records."""
     codes = yaml.safe_load((ROOT / "conf" / "export" / "ppmf.yaml").read_text())["codes"]
     columns: dict[str, Any] = {
         name: {"column": column, "codes": {code: level for level, code in codes[listed].items()}}
         for name, (column, listed) in _COLUMNS.items()
     }
-    found: Counts = Counter()
-    for path in sorted(folder.glob("ppmf_person_*.csv")):
-        config = RecordsData(input_format="records", path=path, geocode=_PARTS, columns=columns)
-        found += read(config, load_schema(SCHEMAS / "pl94.yaml"), 15)
-    return found
+    rows = [
+        _read(
+            RecordsData(input_format="records", path=path, geocode=_PARTS, columns=columns), "pl94"
+        )
+        for path in sorted(folder.glob("ppmf_person_*.csv"))
+    ]
+    return summed(*pa.concat_tables(rows).columns)

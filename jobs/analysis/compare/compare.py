@@ -8,17 +8,16 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 
 from das.arrays import FloatArray, ObjectArray
 from das.errors import ConfigError, InputError
 from das.metrics.accuracy import SIZE_EDGES, SIZE_LABELS, bins_of
 from das.metrics.differences import Differences, measure_differences
-from jobs.analysis.compare.sides import ReleasedSide, Side
-from jobs.analysis.layouts import Layout, table_variables
+from jobs.analysis.compare.sides import Side
 from jobs.analysis.requests import CompareRequest
 from jobs.analysis.results import print_rows
+from jobs.pipeline.config.layouts import Layout
 from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.printable import printable
 from jobs.pipeline.report import text
@@ -70,10 +69,6 @@ class Compared:
         """Measure the differences of all numbers."""
         return measure_differences(self.ours, self.theirs)
 
-    def by_answer(self, answer: int) -> Differences:
-        """Measure the differences of one number per geounit."""
-        return measure_differences(self.ours[:, answer], self.theirs[:, answer])
-
     def inside(self) -> float | None:
         """Return the percentage of numbers of the second side in intervals of the first."""
         if not self.ends:
@@ -113,13 +108,12 @@ class Compared:
 
 
 def compare_sides(
-    ours: Side, theirs: Side, layout: Layout, request: CompareRequest, reporter: Reporter
+    sides: Sequence[Side], layout: Layout, request: CompareRequest, reporter: Reporter
 ) -> list[Compared]:
     """Compare the tables of a layout that two sides have, at the geolevels that both have.
 
     Args:
-      ours: The first side.
-      theirs: The second side, the reference of percentages.
+      sides: Both sides; the second is the reference of percentages.
       layout: Layout of the tables.
       request: Options of the command.
       reporter: Receives progress.
@@ -129,17 +123,17 @@ def compare_sides(
       InputError: No geocode is in both sides, or a file is malformed.
       OutputError: A release is damaged.
     """
-    tables = _common_tables(ours, theirs, layout, request)
-    geolevels = _common_geolevels(ours, theirs, request)
-    pairs = [(length, table) for table in tables for length in geolevels]  # a table is read once
-    made = {}
+    tables, geolevels = _common_tables(sides, layout, request), _common_geolevels(sides, request)
+    pairs = [(table, level) for table in tables for level in geolevels]  # a table is read once
+    made = []
     with reporter.line("compare", layout.name) as tick:
-        for done, (length, table) in enumerate(pairs):
+        for done, (table, level) in enumerate(pairs):
             tick(done, len(pairs))
-            level = (length, geolevels[length])
-            made[length, table] = _compared(ours, theirs, layout, table, level)
+            read = [side.read(layout, table, level) for side in sides]
+            made.append(_compared(geolevels[level], table, layout.variables(table), *read))
         tick(len(pairs), len(pairs))
-    return [made[length, table] for length in geolevels for table in tables]
+    order = [*geolevels.values()]
+    return sorted(made, key=lambda one: order.index(one.geolevel))
 
 
 def joined_rows(compared: Sequence[Compared], layout: Layout) -> pa.Table:
@@ -157,7 +151,7 @@ def joined_rows(compared: Sequence[Compared], layout: Layout) -> pa.Table:
             want=f"at most {_MOST_ROWS}",
             remedy="choose with --table and --geolevel",
         )
-    return pa.concat_tables(one.rows(table_variables(layout, one.table)) for one in compared)
+    return pa.concat_tables(one.rows(layout.variables(one.table)) for one in compared)
 
 
 def summary(compared: Sequence[Compared]) -> list[dict[str, object]]:
@@ -194,72 +188,60 @@ def _cell(value: object) -> str:
     return text.decimal(value) if isinstance(value, float) else printable(str(value or EMPTY))
 
 
-def _common_tables(
-    ours: Side, theirs: Side, layout: Layout, request: CompareRequest
-) -> Sequence[str]:
+def _common_tables(sides: Sequence[Side], layout: Layout, request: CompareRequest) -> Sequence[str]:
     """Return the wanted tables, or all that both sides have."""
-    held = [side.tables(layout) for side in (ours, theirs)]
-    known = [name for name in layout.tables if all(name in one for one in held)]
+    held = [side.tables(layout) for side in sides]
+    known = [name for name in held[0] if name in held[1]]
     where = f"das compare --as {layout.name}"
     if not known:
-        got = dict(zip(("ours", "theirs"), held, strict=True))
+        got = {"ours": held[0], "theirs": held[1]}
         raise ConfigError(where, "has no table that both sides have", got=got)
     refuse_unknown(f"{where} --table", "is not in both sides", request.tables, known)
     return request.tables or known
 
 
-def _common_geolevels(ours: Side, theirs: Side, request: CompareRequest) -> Mapping[int, str]:
+def _common_geolevels(sides: Sequence[Side], request: CompareRequest) -> Mapping[int, str]:
     """Return the length of geocodes and the name of each wanted geolevel that both sides have."""
-    held = [side.lengths() for side in (ours, theirs)]
-    common = [length for length in held[0] if length in held[1]]
-    if not common:
-        got = dict(zip(("ours", "theirs"), held, strict=True))
+    ours, theirs = (side.geolevels() for side in sides)
+    names = {n: ours[n] or theirs[n] or f"{n} digits" for n in ours if n in theirs}
+    if not names:
+        got = {"ours": [*ours], "theirs": [*theirs]}
         raise InputError("das compare", "has no geocodes of equal length in both sides", got=got)
-    names = {length: f"{length} digits" for length in common}
-    for side in (theirs, ours):
-        if isinstance(side, ReleasedSide):
-            names |= {length: name for length, name in side.names().items() if length in common}
     where, what = "das compare --geolevel", "is not in both sides"
     refuse_unknown(where, what, request.geolevels, [*names.values()])
-    wanted = request.geolevels or [*names.values()]
+    wanted = request.geolevels or names.values()
     return {length: name for length, name in names.items() if name in wanted}
 
 
 def _compared(
-    ours: Side, theirs: Side, layout: Layout, table: str, geolevel: tuple[int, str]
+    geolevel: str, table: str, variables: Sequence[str], ours: pa.Table, theirs: pa.Table
 ) -> Compared:
-    """Join a table of both sides by geocode.
+    """Join the rows of both sides by geocode.
 
     Raises:
       InputError: No geocode is in both.
     """
-    length, name = geolevel
-    first, second = (side.read(layout, table, length) for side in (ours, theirs))
-    codes = first["geocode"].combine_chunks()
-    common = codes.filter(pc.is_in(codes, value_set=second["geocode"].combine_chunks()))
-    if not len(common):
-        raise InputError(
-            f"das compare, geolevel {name}",
-            "has no geocode that is in both sides",
-            got={"ours": codes[:1].to_pylist(), "theirs": second["geocode"][:1].to_pylist()},
-        )
-    common = common.take(pc.sort_indices(common))
-    variables = table_variables(layout, table)
-    with_ends = f"{variables[0]}_{_ENDS[0]}" in first.column_names
-    ends = [[f"{one}_{end}" for one in variables] for end in _ENDS] if with_ends else []
+    second = theirs.select(["geocode", *variables])
+    second = second.rename_columns(["geocode", *(f"{one}_theirs" for one in variables)])
+    joined = ours.join(second, "geocode", join_type="inner").sort_by("geocode")
+    if not joined.num_rows:
+        got = {
+            name: rows["geocode"][:1].to_pylist()
+            for name, rows in (("ours", ours), ("theirs", theirs))
+        }
+        where, what = f"das compare, geolevel {geolevel}", "has no geocode that is in both sides"
+        raise InputError(where, what, got=got)
+
+    def numbers(suffix: str) -> FloatArray:
+        columns = [np.asarray(joined[f"{one}{suffix}"], np.float64) for one in variables]
+        return np.stack(columns, axis=1)
+
     return Compared(
-        name,
+        geolevel,
         table,
-        np.asarray(common.to_pylist(), object),
-        _numbers(first, common, variables),
-        _numbers(second, common, variables),
-        [_numbers(first, common, columns) for columns in ends],
-        (first.num_rows - len(common), second.num_rows - len(common)),
+        np.asarray(joined["geocode"].to_pylist(), object),
+        numbers(""),
+        numbers("_theirs"),
+        [numbers(f"_{end}") for end in _ENDS if f"{variables[0]}_{end}" in joined.column_names],
+        (ours.num_rows - joined.num_rows, theirs.num_rows - joined.num_rows),
     )
-
-
-def _numbers(rows: pa.Table, geocodes: pa.Array, columns: Sequence[str]) -> FloatArray:
-    """Return columns of the rows with some geocodes, float64[G, m]."""
-    order = pc.index_in(geocodes, value_set=rows["geocode"].combine_chunks())
-    chosen = rows.select(columns).take(order)
-    return np.stack([np.asarray(column, np.float64) for column in chosen.columns], axis=1)

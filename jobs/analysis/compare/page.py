@@ -41,13 +41,13 @@ def write_comparison(
     tiles = [
         Tile(
             f"{first}0001, {text.words(one.geolevel)}",
-            text.decimal(one.by_answer(0).mean_absolute),
-            f"mean absolute difference in {text.integer(len(one.geocodes))} places",
+            text.decimal(float(abs(one.ours[:, 0] - one.theirs[:, 0]).mean())),
+            f"mean absolute difference, places: {text.integer(len(one.geocodes))}",
         )
         for one in of_first
     ]
     sections = [_measures(compared), _sizes(of_first), _largest(of_first)]
-    page = Page("Comparison", Path(ours).name, summary, facts, [], tiles, sections, "records")
+    page = Page("Comparison", "Ours and theirs", summary, facts, [], tiles, sections, "records")
     write_report(page, out, mode=READABLE)
 
 
@@ -88,15 +88,20 @@ def _sizes(compared: Sequence[Compared]) -> Section:
     for one in compared:
         of = dict(one.by_size())
         means = [of[label].mean_absolute if label in of else None for label in SIZE_LABELS]
-        panels.append(Panel(text.words(one.geolevel), SIZE_LABELS, {"released": means}))
+        if len(of) > 1:  # a single point shows no course
+            panels.append(Panel(text.words(one.geolevel), SIZE_LABELS, {"released": means}))
         rows += [(one.geolevel, label, measured) for label, measured in of.items()]
     name = f"{compared[0].table}0001"
-    figure = Figure(
-        "sizes-figure",
-        line_panels("sizes-figure", panels, f"Mean absolute difference of {name}"),
-        f"Mean absolute difference of {name} by its size in theirs, a panel per geolevel.",
-        [("released", "mean absolute difference")],
-    )
+    caption = f"Mean absolute difference of {name}"
+    figures = [
+        Figure(
+            "sizes-figure",
+            line_panels("sizes-figure", panels, caption),
+            f"{caption} by its size in theirs, a panel per geolevel with places of several sizes.",
+            [("released", "mean absolute difference")],
+        )
+        for _ in panels[:1]
+    ]
     table = Table.of(
         "sizes-table",
         f"Differences of {name} by its size in theirs",
@@ -113,7 +118,7 @@ def _sizes(compared: Sequence[Compared]) -> Section:
         ],
     )
     lead = "A mean difference that falls with the size says that small places gain from large ones."
-    return Section("sizes", "Places by size", lead, [figure, table])
+    return Section("sizes", "Places by size", lead, [*figures, table])
 
 
 def _largest(compared: Sequence[Compared]) -> Section:

@@ -6,46 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
 from das.errors import ConfigError
 from das.schema import Schema
-from jobs.analysis.compare.published import find_published
+from jobs.analysis.compare.published import RecordFiles, TabulatedFiles, find_published
 from jobs.analysis.export import geounit_rows
-from jobs.analysis.layouts import (
-    FilledFile,
-    FilledTable,
-    Layout,
-    LayoutFile,
-    fill_tables,
-    read_layout,
-)
+from jobs.analysis.layouts import FilledFile, FilledTable, fill_tables
 from jobs.analysis.tables import estimates_of, verify_tables
 from jobs.pipeline.config.files import ready_files, ready_folder
+from jobs.pipeline.config.layouts import Layout, LayoutFile, read_layout
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.storage.place import Place
 
 _PUBLISHED = ("pl94", "ppmf", "wide")  # layouts that published files are recognized by, in order
-
-
-class Side(Protocol):
-    """One side of a comparison."""
-
-    def tables(self, wanted: Layout) -> list[str]:
-        """List the tables of a layout whose variables this side has."""
-
-    def lengths(self) -> list[int]:
-        """List the lengths of the geocodes."""
-
-    def read(self, wanted: Layout, table: str, length: int) -> pa.Table:
-        """Return the variables of a table for the geounits with geocodes of a length.
-
-        Returns:
-          Columns geocode and the variables, and further ones of a release; each geocode once.
-        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +40,8 @@ class ReleasedSide:
         """List the tables of a layout that a product of the release can fill."""
         return [name for name in wanted.tables if self.filled[name].product is not None]
 
-    def lengths(self) -> list[int]:
-        """List the lengths of the census geocodes."""
-        return [*self.resolved.plan.census_digits.values()]
-
-    def names(self) -> dict[int, str]:
-        """Return the geolevel of each length of census geocodes."""
+    def geolevels(self) -> dict[int, str]:
+        """Return the lengths of the census geocodes, with the names of their geolevels."""
         return {digits: name for name, digits in self.resolved.plan.census_digits.items()}
 
     def read(self, wanted: Layout, table: str, length: int) -> pa.Table:
@@ -82,17 +54,20 @@ class ReleasedSide:
         Raises:
           OutputError: The release is incomplete or changed.
         """
-        geolevel = self.names()[length]
+        geolevel = self.geolevels()[length]
         filled = self.filled[table]
         if filled.product is None:
             raise ConfigError("das compare", "has a table that no product can fill", got=table)
-        known = [estimates_of(filled.product, geolevel, query) for query in filled.queries]
-        has_all = all(one is not None for one in known)
+        has_all = None not in estimates_of(filled.product, geolevel, filled.queries)
         file = LayoutFile(name=table, columns=[], tables=[table], intervals=has_all)
         rows = geounit_rows(
             wanted, self.resolved, FilledFile(file, {table: filled}, None, {}), geolevel
         )
         return pa.concat_tables(rows).combine_chunks()
+
+
+Side = ReleasedSide | TabulatedFiles | RecordFiles
+"""One side of a comparison: a release, or files that anybody published."""
 
 
 def open_sides(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 
 from jobs.design.synthetic.generate import GenerateSpec
+from tests.builders import toy
 from tests.builders.exports import write_state
 from tests.builders.in_process import execute
 from tests.checkout import ROOT
+from tests.pipeline.local.test_spines import BOTH, ON_BOTH, configured
 
 Das = Callable[..., tuple[int, str]]
 _OFFICIAL = ROOT / "tests" / "data" / "ri_2018_e2e.pl.zip"
@@ -74,25 +77,7 @@ def test_differences_are_measured_and_named(state: Path, das: Das, tmp_path: Pat
         writer.writeheader()
         writer.writerows(rows)
     layout = tmp_path / "own.yaml"
-    layout.write_text(
-        json.dumps(
-            {
-                "name": "own",
-                "source": "tests",
-                "endings": [".csv"],
-                "split": {"name": "geolevel", "text": "{geolevel}"},
-                "zip": "own.zip",
-                "tables": {"P001": {"variables": 1, "queries": [["total"]]}},
-                "files": [
-                    {
-                        "name": "own_{geolevel}",
-                        "columns": [{"name": "GEOID", "text": "{geocode}"}],
-                        "tables": ["P001"],
-                    }
-                ],
-            }
-        )
-    )
+    layout.write_text(json.dumps(TOTAL))
     out, page = tmp_path / "rows.csv", tmp_path / "page.html"
     options = ("--as", layout, "--output", out, "--page", page)
     code, printed = das("compare", state, theirs, *options)
@@ -152,6 +137,64 @@ def test_blocks_that_the_measurements_do_not_have_are_read_as_others(
     assert rows["15 digits", "P001"]["geounits"] == 1
 
 
+TOTAL: dict[str, Any] = {
+    "name": "own",
+    "source": "tests",
+    "endings": [".csv"],
+    "split": {"name": "geolevel", "text": "{geolevel}"},
+    "zip": "own.zip",
+    "tables": {"P001": {"variables": 1, "queries": [["total"]]}},
+    "files": [
+        {
+            "name": "own_{geolevel}",
+            "columns": [{"name": "GEOID", "text": "{geocode}"}],
+            "tables": ["P001"],
+        }
+    ],
+}
+"""A layout of one variable, which any release can fill."""
+
+
+def test_records_that_lie_with_tables_are_not_read_as_tables(das: Das, tmp_path: Path) -> None:
+    """Both have a column of geocodes."""
+    people = {
+        "name": "people",
+        "columns": [*TOTAL["files"][0]["columns"], {"name": "SEX", "axis": ["sex"]}],
+    }
+    layout, folder = tmp_path / "own.yaml", tmp_path / "files"
+    layout.write_text(json.dumps({**TOTAL, "files": [*TOTAL["files"], people]}))
+    folder.mkdir()
+    (folder / "places.csv").write_text("GEOID,P0010001\n01,5\n02,3\n")
+    (folder / "people.csv").write_text("GEOID,SEX\n01,female\n")
+    rows = compared(das, folder, folder / "places.csv", "--as", layout)
+    assert rows["2 digits", "P001"]["geounits"] == 2
+
+
+def test_releases_on_different_spines_are_compared_by_census_geocodes(
+    state: Path, das: Das, here: None, tmp_path: Path
+) -> None:
+    """One on a designed spine, one without intervals; a third is of other places."""
+    layout = tmp_path / "ages.yaml"
+    ages = {"A": {"variables": 3, "queries": ["age"]}}
+    layout.write_text(json.dumps({**TOTAL, "tables": ages, "files": []}))
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+    ours = execute(configured(tmp_path / "ours", BOTH, ON_BOTH)) / "release"
+    toy.write_records(tmp_path / "theirs")
+    lazy = {"privacy__on_demand_queries": ["detailed"], "solve": {"fit_to": "level"}}
+    theirs = execute(toy.configuration(tmp_path / "theirs", **lazy)) / "release"
+    for sides in ((ours, theirs), (theirs, ours)):
+        rows = compared(das, *sides, "--as", layout, "--page", tmp_path / "page.html")
+        assert [geolevel for geolevel, _ in rows] == [*toy.LEVELS]
+        assert all(row["only_ours"] == row["only_theirs"] == 0 for row in rows.values())
+        without = {level for (level, _), row in rows.items() if row["inside"] is None}
+        assert without == ({*toy.LEVELS} if sides[0] == theirs else set())
+    layout.write_text(json.dumps(TOTAL))
+    code, printed = das("compare", ours, state, "--as", layout)
+    assert code == 2
+    assert "has no geocode that is in both sides" in printed
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -172,6 +215,14 @@ def test_microdata_of_another_vintage_are_refused(state: Path, das: Das, tmp_pat
     code, printed = das("compare", state, wrong, "--table", "P001")
     assert code == 2
     assert "CENRACE: has an unknown code; got 99" in printed
+    newer = path.read_text().replace("demo-units", "another run")
+    for text in (newer, newer.replace("another run,", "demo-units,", 1)):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        (folder / "one.csv").write_text(path.read_text())
+        (folder / "two.csv").write_text(text)
+        code, printed = das("compare", state, folder, "--table", "P001")
+        assert code == 2
+        assert "has records of two editions; got ['another run', 'demo-units']" in printed
     rows = compared(das, path, path, "--table", "P002")
     assert [geolevel for geolevel, _ in rows] == [f"{n} digits" for n in (2, 5, 11, 12, 15)]
     assert all(row["largest"] == 0 for row in rows.values())
@@ -203,12 +254,47 @@ def test_unknown_places_tables_and_files_are_refused(state: Path, das: Das, tmp_
         assert message in printed
     for text, message in (
         ("GEOID,P0010001\n01,5\n", "has no table that both sides have"),
-        ("GEOID,H0010001,H0010002,H0010003\n01,5,,1\n", "record 1, H0010002: has no value"),
+        ("GEOID,H0010001,H0010002,H0010003\n01,5,,1\n", "row 2, H0010002: has no value"),
         ("GEOID,H0010001,H0010002,H0010003\n01,5,4,1\n01,5,4,1\n", "has a geocode twice"),
-        ("GEOID,H0010001,H0010002,H0010003\n01,many,4,1\n", "cannot be read"),
+        (
+            "GEOID,H0010001,H0010001,H0010002,H0010003\n01,5,5,4,1\n",
+            "has a column twice; got ['H0010001']",
+        ),
+        (
+            "GEOID,H0010001,H0010002,H0010003\n01,5,4\n",
+            "row 2: has the wrong number of fields; got 3",
+        ),
+        ("GEOID,H0010001,H0010002,H0010003\n\n", "is empty"),
+        ("GEOID,H0010001,H0010002,H0010003\n01,many,4,1\n", "row 2, H0010001: is not a number"),
     ):
         theirs = tmp_path / "theirs.csv"
         theirs.write_text(text)
         code, printed = das("compare", state, theirs)
         assert code == 2
         assert message in printed, text
+
+
+def test_damaged_and_endless_zips_are_refused(das: Das, tmp_path: Path) -> None:
+    """The start of an official zip, a zip with a damaged file, and 64 MB in one line."""
+    whole, path = _OFFICIAL.read_bytes(), tmp_path / "a.zip"
+    path.write_bytes(whole[: len(whole) // 2])
+    code, printed = das("compare", _OFFICIAL, path)
+    assert code == 2
+    assert "a.zip: is not a readable zip file; got BadZipFile" in printed
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + bytes(300) + whole[middle + 300 :])
+    code, printed = das("compare", _OFFICIAL, path)
+    assert code == 2
+    assert ".pl: cannot be read" in printed
+    for head in ("", "GEOID,H0010001,H0010002,H0010003\n"):
+        with (
+            zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("theirs.csv", "w") as file,
+        ):
+            file.write(head.encode())
+            for _ in range(64):
+                file.write(b"1" * (1 << 20))
+        code, printed = das("compare", path, path, "--as", "wide")
+        assert code == 2
+        row = 2 if head else 1
+        assert f"theirs.csv, row {row}: has a line that does not end" in printed

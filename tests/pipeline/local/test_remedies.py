@@ -1063,6 +1063,9 @@ ENTRIES: dict[Key, Entry] = {
         NotTried("only a defect of the program leads to it"),
     ("jobs/analysis/compare/compare.py", "choose with --table and --geolevel"): TriedIn(
         f"{_COMPARE}::test_too_many_rows_are_refused_and_chosen_ones_written"),
+    ("jobs/analysis/spreadsheet.py", "choose with --geolevel and --leave-out, or write Parquet"): TriedIn(
+        "tests/pipeline/local/test_spreadsheet.py::test_what_no_workbook_holds_is_refused"),
+    ("jobs/analysis/spreadsheet.py", "pip install '.[xlsx]' in a clone"): INSTALLS,
     ("jobs/analysis/compare/published.py",
      "name the layout of the files with --as, or rename columns"): TriedIn(
         f"{_COMPARE}::test_differences_are_measured_and_named"),
@@ -1213,9 +1216,9 @@ ENTRIES: dict[Key, Entry] = {
         NotTried("needs input of more than 2^50 persons in several files"),
     ("jobs/pipeline/confidential/read/block_table.py", "correct the data, or the configuration of data.checks"):
         sums_that_are_checked,
-    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and compress it again"): NotTried("the standard library packs no "
+    ("jobs/pipeline/input/published.py", "unpack it and compress it again"): NotTried("the standard library packs no "
      "archive by a method that it cannot read"),
-    ("jobs/pipeline/confidential/read/pl94.py", "unpack it and give the folder"): NotTried("the standard library writes "
+    ("jobs/pipeline/input/published.py", "unpack it and give the folder"): NotTried("the standard library writes "
      "no encrypted archive; folders are read in tests/unit/jobs/pipeline/confidential/read/test_pl94.py"),
     ("jobs/pipeline/confidential/check.py", "correct the data or the invariant"): data_that_break_an_invariant,
     ("jobs/pipeline/confidential/check.py", "correct the table of one of these invariants, or remove one from the "

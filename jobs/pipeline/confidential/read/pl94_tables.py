@@ -8,7 +8,6 @@ two or more races, and then, for two to six races, a subtotal and its combinatio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import accumulate
 from math import comb
 
@@ -17,14 +16,9 @@ import numpy.typing as npt
 
 from das.arrays import IntArray
 
-# Raises InputError for (segment, index of the block, "variable: fault").
-Wrong = Callable[[int, int, str], None]
+# Raises InputError for (index of the block, "variable: fault").
+Wrong = Callable[[int, str], None]
 
-SIZES: Mapping[int, Mapping[str, int]] = {
-    1: {"P1": 71, "P2": 73},
-    2: {"P3": 71, "P4": 73, "H1": 3},
-    3: {"P5": 10},
-}
 SEGMENTS: Mapping[str, tuple[int, ...]] = {
     "persons": (1, 2),
     "group_quarters": (1, 3),
@@ -45,12 +39,12 @@ def _race_columns() -> tuple[IntArray, list[tuple[int, list[int]]]]:
 # Columns count from 0 within P1; in P2 everything after the total lies two columns later.
 RACES, _SUBTOTALS = _race_columns()
 SUBTOTALS: Mapping[str, list[tuple[int, list[int]]]] = {
-    "P1": _SUBTOTALS,
-    "P2": [(0, [1, 2]), *((t + 2, [p + 2 for p in parts]) for t, parts in _SUBTOTALS)],
-    "P5": [(0, [1, 6]), (1, [2, 3, 4, 5]), (6, [7, 8, 9])],
-    "H1": [(0, [1, 2])],
+    "P001": _SUBTOTALS,
+    "P002": [(0, [1, 2]), *((t + 2, [p + 2 for p in parts]) for t, parts in _SUBTOTALS)],
+    "P005": [(0, [1, 6]), (1, [2, 3, 4, 5]), (6, [7, 8, 9])],
+    "H001": [(0, [1, 2])],
 }
-_SAME = {"P3": "P1", "P4": "P2"}
+_SAME = {"P003": "P001", "P004": "P002"}
 _LARGEST_COUNT = 10**15  # in a block; sums of a table then stay exact in int64
 _TYPES = [2, 3, 4, 5, 7, 8, 9]  # columns of P5 in the order of the levels of hhgq
 
@@ -59,13 +53,13 @@ def variable(table: str, column: int) -> str:
     """Return the official name of a column of a table.
 
     Args:
-      table: Name of the table, such as `P1`.
+      table: Name of the table, such as `P001`.
       column: Position of the column in the table, from 0; official names count from 1.
 
-    >>> variable("P1", 0)
+    >>> variable("P001", 0)
     'P0010001'
     """
-    return f"{table[0]}{int(table[1:]):03d}{column + 1:04d}"
+    return f"{table}{column + 1:04d}"
 
 
 def cells_of(product: str, tables: Mapping[str, IntArray], wrong: Wrong) -> IntArray:
@@ -79,44 +73,39 @@ def cells_of(product: str, tables: Mapping[str, IntArray], wrong: Wrong) -> IntA
     Returns:
       int64[G, n], nonnegative.
     """
-    segment_of = {name: segment for segment, sizes in SIZES.items() for name in sizes}
     for name, counts in tables.items():
-        _check_table(name, counts, partial(wrong, segment_of[name]))
+        _check_table(name, counts, wrong)
     if product == "housing_units":
-        return tables["H1"][:, 1:]
+        return tables["H001"][:, 1:]
     if product == "group_quarters":
-        household = tables["P1"][:, 0] - tables["P5"][:, 0]
-        _refuse(household < 0, "P0050001: exceeds P0010001", 3, wrong)
-        return np.column_stack([household, tables["P5"][:, _TYPES]])
+        household = tables["P001"][:, 0] - tables["P005"][:, 0]
+        _refuse(household < 0, "P0050001: exceeds P0010001", wrong)
+        return np.column_stack([household, tables["P005"][:, _TYPES]])
     return _person_cells(tables, wrong)
 
 
 def _person_cells(tables: Mapping[str, IntArray], wrong: Wrong) -> IntArray:
-    _refuse(tables["P2"][:, 0] != tables["P1"][:, 0], "P0020001: differs from P0010001", 1, wrong)
-    _refuse(tables["P4"][:, 0] != tables["P3"][:, 0], "P0040001: differs from P0030001", 2, wrong)
-    all_ages, not_hispanic = tables["P1"][:, RACES], tables["P2"][:, RACES + 2]
-    adults, adults_not_hispanic = tables["P3"][:, RACES], tables["P4"][:, RACES + 2]
+    _refuse(tables["P002"][:, 0] != tables["P001"][:, 0], "P0020001: differs from P0010001", wrong)
+    _refuse(tables["P004"][:, 0] != tables["P003"][:, 0], "P0040001: differs from P0030001", wrong)
+    all_ages, not_hispanic = tables["P001"][:, RACES], tables["P002"][:, RACES + 2]
+    adults, adults_not_hispanic = tables["P003"][:, RACES], tables["P004"][:, RACES + 2]
     adults_hispanic = adults - adults_not_hispanic
-    parts = [
-        ("P2 and P4", 2, not_hispanic - adults_not_hispanic),
-        ("P1 to P4", 2, all_ages - not_hispanic - adults_hispanic),
-        ("P4", 2, adults_not_hispanic),
-        ("P3 and P4", 2, adults_hispanic),
-    ]
-    for names, segment, counts in parts:
+    parts = {
+        "P2 and P4": not_hispanic - adults_not_hispanic,
+        "P1 to P4": all_ages - not_hispanic - adults_hispanic,
+        "P4": adults_not_hispanic,
+        "P3 and P4": adults_hispanic,
+    }
+    for names, counts in parts.items():
         rows, races = np.nonzero(counts < 0)
         if len(rows):
             column = RACES[races[0]]
-            wrong(
-                segment,
-                int(rows[0]),
-                f"{variable('P3', column)} or {variable('P4', column + 2)}: "
-                f"{names} give a negative count",
-            )
-    return np.concatenate([counts for _, _, counts in parts], axis=1)
+            either = f"{variable('P003', column)} or {variable('P004', column + 2)}"
+            wrong(int(rows[0]), f"{either}: {names} give a negative count")
+    return np.concatenate([*parts.values()], axis=1)
 
 
-def _check_table(name: str, counts: IntArray, wrong: Callable[[int, str], None]) -> None:
+def _check_table(name: str, counts: IntArray, wrong: Wrong) -> None:
     rows, columns = np.nonzero(counts < 0)
     if len(rows):
         wrong(int(rows[0]), f"{variable(name, int(columns[0]))}: count is negative")
@@ -130,7 +119,7 @@ def _check_table(name: str, counts: IntArray, wrong: Callable[[int, str], None])
             wrong(int(differs[0]), f"{variable(name, total)}: is not {names}")
 
 
-def _refuse(mask: npt.NDArray[np.bool_], what: str, segment: int, wrong: Wrong) -> None:
+def _refuse(mask: npt.NDArray[np.bool_], what: str, wrong: Wrong) -> None:
     rows = np.flatnonzero(mask)
     if len(rows):
-        wrong(segment, int(rows[0]), what)
+        wrong(int(rows[0]), what)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from das.errors import ConfigError
 from das.histograms import Histograms
 from das.queries.query import Query
-from jobs.analysis.layouts import Layout, read_layout, table_queries
+from jobs.analysis.layouts import table_queries
+from jobs.pipeline.config.layouts import read_layout
 from jobs.pipeline.config.models.data import Pl94Data
 from jobs.pipeline.config.schema import load_schema
 from tests.checkout import ROOT
@@ -30,17 +31,9 @@ E2E = DATA / "ri_2018_e2e.pl.zip"
 DOCUMENTED = json.loads((DATA / "layouts_2020.json").read_text())
 
 
-def columns_of(layout: Layout, name: str) -> list[str]:
-    """All columns of a file, variables included."""
-    file = next(file for file in layout.files if file.name == name)
-    sizes = {table: layout.tables[table].variables for table in file.tables}
-    variables = [f"{table}{n:04d}" for table, size in sizes.items() for n in range(1, size + 1)]
-    return [*(column.name for column in file.columns), *variables]
-
-
 def test_columns_are_the_documented_ones() -> None:
     found = {
-        file.name: columns_of(layout, file.name)
+        file.name: layout.columns(file)
         for layout in map(read_layout, ("pl94", "ppmf"))
         for file in layout.files
     }

@@ -15,16 +15,18 @@ from unittest.mock import patch
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.errors import ConfigError, InputError
-from jobs.pipeline.confidential.read import pl94
+from jobs.pipeline.config.layouts import read_layout
 from jobs.pipeline.config.models.data import Pl94Data
 from jobs.pipeline.config.schema import load_schema
 from jobs.pipeline.input import lines as read_lines
+from jobs.pipeline.input import published
 from tests.unit.jobs.pipeline.confidential.read.reading import DATA, ROOT, read
 
 PERSONS = load_schema(ROOT / "conf" / "schema" / "pl94_tables.yaml")
@@ -132,7 +134,7 @@ def test_folder_of_files_and_folder_of_zips(tmp_path: Path) -> None:
 
 def test_batches_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_zip(tmp_path / "pr2020.pl.zip", lines())
-    monkeypatch.setattr(pl94, "BATCH_ROWS", 2)
+    monkeypatch.setattr(published, "BATCH_ROWS", 2)
     assert read(config(path), PERSONS, 15) == expected()
 
 
@@ -183,8 +185,8 @@ def message(path: Path, product: str = "persons") -> str:
         (2, 2, 5 + 71 + 73, "77777", "pr000022020.pl, row 2, H0010001: is not"),
         (1, 2, 20, "-77777", "pr000012020.pl, row 2, P0010016: count is negative"),
         (1, 2, 20, "", "pr000012020.pl, row 2, P0010016: count is missing"),
-        (1, 2, 20, "77777.5", "pr000012020.pl, row 2, P0010016: count is not an integer"),
-        (2, 3, 20, "77777x", "pr000022020.pl, row 3, P0030016: count is not an integer"),
+        (1, 2, 20, "77777.5", "pr000012020.pl, row 2, P0010016: is not an integer"),
+        (2, 3, 20, "77777x", "pr000022020.pl, row 3, P0030016: is not an integer"),
         (2, 3, 4, "0077777", "pr000022020.pl, row 3: is of another record"),
         (0, 2, 9, "7277777", "prgeo2020.pl, row 2, GEOCODE: geocode does not fit"),
         (0, 2, 9, "", "prgeo2020.pl, row 2, GEOCODE: geocode does not fit"),
@@ -353,7 +355,7 @@ def test_a_name_that_breaks_a_line_is_refused(tmp_path: Path, text: str, said: s
 def test_a_state_that_comes_twice_is_refused(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "pr2020.pl.zip", lines())
     (tmp_path / "again.zip").write_bytes(path.read_bytes())
-    with pytest.raises(InputError, match=r"holds a state twice; got \['prgeo2020.pl'\]"):
+    with pytest.raises(InputError, match=r"holds a state twice; got \['pr'\]"):
         read(config(tmp_path), PERSONS, 15)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(NAMES[1].upper().replace(".PL", ".pl"), b"")
@@ -376,8 +378,11 @@ def _by_csv(content: bytes) -> list[list[str]] | None:
 
 def test_dirty_headers_give_the_records_of_other_parsers_or_are_refused(tmp_path: Path) -> None:
     path, plain, seen = tmp_path / NAMES[0], tmp_path / "utf-8.pl", Counter[str]()
-    state = pl94.StateFiles(tmp_path, NAMES)
+    layout = read_layout("pl94")
+    columns = layout.columns(layout.files[0])
+    state = published.FileSet(layout, layout.files[:1], [published.StoredFile(path)], [columns])
     wanted = {"SUMLEV": 2, "LOGRECNO": 7, "GEOCODE": 9}
+    kinds = dict.fromkeys(wanted, pa.string())
     connection = duckdb.connect(config={"threads": 1})
 
     @settings(max_examples=200)
@@ -398,12 +403,12 @@ def test_dirty_headers_give_the_records_of_other_parsers_or_are_refused(tmp_path
         with patch.object(read_lines, "BLOCK_BYTES", block):
             if expected is None:
                 with pytest.raises(InputError, match=f"^{path}, row "):
-                    list(pl94._side_by_side(state, ()))
+                    list(state.rows(kinds))
                 seen["refused"] += 1
                 return
             found = [
                 row
-                for _, geo, _ in pl94._side_by_side(state, ())
+                for _, geo in state.rows(kinds)
                 for row in zip(*(geo[name].to_pylist() for name in wanted), strict=True)
             ]
         assert found == [tuple(row[at] for at in wanted.values()) for row in expected]
@@ -411,9 +416,9 @@ def test_dirty_headers_give_the_records_of_other_parsers_or_are_refused(tmp_path
         if len({line.endswith("\r") for line in content.decode("latin-1").split("\n")[:-1]}) > 1:
             return  # DuckDB takes one kind of line end
         plain.write_text(content.decode("latin-1"), encoding="utf-8", newline="")
-        columns = ", ".join(f"column{at:02d}" for at in wanted.values())
+        shown = ", ".join(f"column{at:02d}" for at in wanted.values())
         others = connection.execute(
-            f"SELECT {columns} FROM read_csv(?, delim='|', quote='', escape='', header=false, "
+            f"SELECT {shown} FROM read_csv(?, delim='|', quote='', escape='', header=false, "
             "all_varchar=true, auto_detect=false, nullstr='no such value', new_line=?, columns=?)",
             [
                 str(plain),
