@@ -1,30 +1,26 @@
 """Workbooks for readers: a cover sheet, notes, and one named Excel table on each further sheet.
 
-Tables of a run are bare sheets without a library (`jobs/pipeline/storage/xlsx.py`), because they
-are streamed and have up to a million rows. A workbook of `das export` has formats and tables, which
-XlsxWriter makes in memory.
+Tables of a run are bare sheets, because they are streamed and have up to a million rows
+(`jobs/pipeline/storage/xlsx.py`). A workbook of `das export` has formats and tables, and is made in
+memory.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from das.errors import ConfigError, OutputError, RuntimeSetupError
-from jobs.pipeline.storage.xlsx import MOST_ROWS
+from das.errors import ConfigError, OutputError
+from jobs.pipeline.storage.xlsx import MOST_ROWS, new_workbook
 
 _COMMAND = "das export --format xlsx"
 _MOST_CELLS = 2_000_000  # take 0.5 GB of memory, 15 core seconds and 26 MB (XlsxWriter 3.2.9)
 _WIDEST, _PARAGRAPH = 40, 80  # characters of a column of a table, and of text
-_CREATED = datetime(1980, 1, 1)  # as in the zip, so that equal exports are equal files
-_OPTIONS = {"strings_to_formulas": False, "strings_to_urls": False}
 
 
 def write_workbook(
@@ -46,7 +42,6 @@ def write_workbook(
     Raises:
       OutputError: A name is none that a sheet can have, or the file cannot be written.
     """
-    import xlsxwriter
     from xlsxwriter.exceptions import XlsxWriterException
 
     contents = {"Notes": "how to read the tables"}
@@ -54,8 +49,7 @@ def write_workbook(
         contents[name] = f"{rows.num_rows:,} rows, {rows.num_columns:,} columns"
     numbered = {f"Note {number}": note for number, note in enumerate(notes, 1)}
     try:
-        with xlsxwriter.Workbook(str(path), _OPTIONS) as book:
-            book.set_properties({"title": title, "created": _CREATED})
+        with new_workbook(path, title) as book:
             _add_text(book, "Cover", title, {**facts, **contents}, contents)
             _add_text(book, "Notes", "Notes", numbered)
             for name, rows in sheets.items():
@@ -65,7 +59,7 @@ def write_workbook(
 
 
 def _add_text(
-    book: Any,  # noqa: ANN401 - optional library
+    book: Any,  # noqa: ANN401 - untyped
     name: str,
     title: str,
     rows: Mapping[str, str],
@@ -87,7 +81,7 @@ def _add_text(
     sheet.fit_to_pages(1, 0)
 
 
-def _add_table(book: Any, name: str, rows: pa.Table) -> None:  # noqa: ANN401 - optional library
+def _add_table(book: Any, name: str, rows: pa.Table) -> None:  # noqa: ANN401 - untyped
     """Add a sheet with a named table; its header and its columns of text stay in sight."""
     sheet, columns = book.add_worksheet(name), []
     bold = book.add_format({"bold": True, "bottom": 1})
@@ -121,14 +115,7 @@ def require_room(where: str, rows: int, columns: int) -> None:
 
     Raises:
       ConfigError: A sheet or the workbook would be too large.
-      RuntimeSetupError: XlsxWriter is not installed.
     """
-    if importlib.util.find_spec("xlsxwriter") is None:
-        raise RuntimeSetupError(
-            _COMMAND,
-            "needs the package XlsxWriter, which is not installed here",
-            remedy="pip install '.[xlsx]' in a clone",
-        )
     if rows >= MOST_ROWS or rows * columns > _MOST_CELLS:
         raise ConfigError(
             f"{_COMMAND}, {where}",

@@ -1065,7 +1065,6 @@ ENTRIES: dict[Key, Entry] = {
         f"{_COMPARE}::test_too_many_rows_are_refused_and_chosen_ones_written"),
     ("jobs/analysis/spreadsheet.py", "choose with --geolevel and --leave-out, or write Parquet"): TriedIn(
         "tests/pipeline/local/test_spreadsheet.py::test_what_no_workbook_holds_is_refused"),
-    ("jobs/analysis/spreadsheet.py", "pip install '.[xlsx]' in a clone"): INSTALLS,
     ("jobs/analysis/compare/published.py",
      "name the layout of the files with --as, or rename columns"): TriedIn(
         f"{_COMPARE}::test_differences_are_measured_and_named"),
