@@ -14,7 +14,12 @@ import pytest
 
 from das.errors import OutputError, VerificationError
 from jobs.pipeline.release.finalizing import verify_statements
+from jobs.pipeline.tasks.progress import Reporter
+from jobs.survey.plan import load_survey
+from jobs.survey.run import run_survey
 from tests.builders import toy
+from tests.builders.in_process import execute
+from tests.builders.kept import Kept
 from tests.builders.places import product_in, truth_of
 from tests.builders.survey import write_survey
 from tests.builders.units import section, write_units
@@ -22,6 +27,7 @@ from tests.builders.units import section, write_units
 pytestmark = pytest.mark.usefixtures("here")
 
 Das = Callable[..., tuple[int, str]]
+Build = Callable[[Path], Path]
 SEEDED = {"source": "seeded_not_for_release", "seed": 1}
 OTHERS = {"bounded": "unbounded", "zcdp": "pure", "all": "some", "record": "attribute"}
 FREE = {"created", "software", "environment"}  # what the run alone knew
@@ -43,11 +49,33 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return request.param(tmp_path)
 
 
-@pytest.fixture
-def finalized(config: Path, das: Das) -> Path:
+def finish(build: Build, folder: Path) -> Kept:
+    config = build(folder)
+    if build is census:
+        execute(config)
+    else:
+        run_survey(load_survey(config), Reporter(quiet=True))
+    return Kept.of(folder)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[Build, Kept]:
+    """A finished run of each kind, with real noise."""
+    return {
+        build: finish(build, tmp_path_factory.mktemp("run")) for build in (census, write_survey)
+    }
+
+
+@pytest.fixture(params=[census, write_survey], ids=["census", "survey"])
+def finalized(request: pytest.FixtureRequest, finished: dict[Build, Kept]) -> Path:
     """The run file of a finished run."""
-    assert das("run", config)[0] == 0
-    return config
+    return finished[request.param].restored() / "run.yaml"
+
+
+@pytest.fixture
+def counted(finished: dict[Build, Kept]) -> Path:
+    """The run file of the finished census."""
+    return finished[census].restored() / "run.yaml"
 
 
 def root_of(config: Path) -> Path:
@@ -101,41 +129,33 @@ def test_a_file_that_the_manifest_does_not_name_is_found(finalized, das, folder_
 
 
 @pytest.mark.parametrize("name", ["report.html", "ledger.jsonl.lines/00000000.jsonl"])
-def test_what_lies_with_a_product_is_found_beside_the_products(tmp_path, das, name):
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    stray = root_of(config) / name
+def test_what_lies_with_a_product_is_found_beside_the_products(counted, das, name):
+    stray = root_of(counted) / name
     stray.parent.mkdir(exist_ok=True)
     stray.write_text("a page that somebody put there")
-    assert f"{name}: lies in the release" in refused(das, config)
+    assert f"{name}: lies in the release" in refused(das, counted)
 
 
-def test_a_manifest_of_a_product_that_was_changed_is_found(tmp_path, das):
+def test_a_manifest_of_a_product_that_was_changed_is_found(counted, das):
     """Also where it states nothing else: the manifest of the release has its digest."""
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    manifest = own_of(config) / "manifest.json"
+    manifest = own_of(counted) / "manifest.json"
     manifest.write_text(manifest.read_text() + " ")
-    assert "manifest.json, products.persons: is not what" in refused(das, config)
+    assert "manifest.json, products.persons: is not what" in refused(das, counted)
     manifest.write_text("damaged")
-    assert das("verify", config)[0] == OutputError.exit_code
+    assert das("verify", counted)[0] == OutputError.exit_code
 
 
-def test_a_copy_of_confidential_files_is_found(tmp_path, das):
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    truth = truth_of(config.parent / "out").root / "histograms"
-    shutil.copytree(truth, root_of(config) / "histograms")
-    assert "histograms/level=" in refused(das, config)
+def test_a_copy_of_confidential_files_is_found(counted, das):
+    truth = truth_of(counted.parent / "out").root / "histograms"
+    shutil.copytree(truth, root_of(counted) / "histograms")
+    assert "histograms/level=" in refused(das, counted)
 
 
-def test_a_page_in_the_folder_of_a_product_that_is_none_is_found(tmp_path, das):
+def test_a_page_in_the_folder_of_a_product_that_is_none_is_found(counted, das):
     """A folder is a product's if the run has the product, not if it looks like one."""
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    (root_of(config) / "more").mkdir()
-    shutil.copy(root_of(config) / "manifest.json", root_of(config) / "more/manifest.json")
-    assert "more/manifest.json: lies in the release" in refused(das, config)
+    (root_of(counted) / "more").mkdir()
+    shutil.copy(root_of(counted) / "manifest.json", root_of(counted) / "more/manifest.json")
+    assert "more/manifest.json: lies in the release" in refused(das, counted)
 
 
 def test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused(config, das):
@@ -264,11 +284,9 @@ def test_a_smaller_promise_is_found(finalized, das):
     )
 
 
-def test_what_is_exact_cannot_be_left_out(tmp_path, das):
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    edited(config, lambda document: document.update(invariants=[]))
-    assert "manifest.json, invariants" in refused(das, config)
+def test_what_is_exact_cannot_be_left_out(counted, das):
+    edited(counted, lambda document: document.update(invariants=[]))
+    assert "manifest.json, invariants" in refused(das, counted)
 
 
 @pytest.mark.parametrize("build", [toy.configuration, write_survey])

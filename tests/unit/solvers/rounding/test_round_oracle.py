@@ -195,7 +195,7 @@ PROGRAMS = ["crossing rows", "crossing rows and leaves of halves", "leaves of cr
 
 
 def test_rows_and_leaves_are_kept_at_the_least_cost():
-    for seed, kind in itertools.product(range(3), [*FLOWS, *PROGRAMS]):
+    for seed, kind in itertools.product(range(2), [*FLOWS, *PROGRAMS]):
         problem, values = promising(kind, seed)
         ours = round_counts(problem, values)
         verify_counts(problem, ours.counts)
@@ -224,7 +224,7 @@ def test_rows_and_leaves_forbid_what_would_cost_less(kind):
 
 def test_flow_and_mixed_integer_program_cost_the_same():
     """Of the first pass; the sums it finds need not be unique, and later passes build on them."""
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         shape = Shape(
             int(rng.integers(1, 7)),
