@@ -11,7 +11,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-_State = tuple[int, int, int]  # mode, bytes, time of the last change in ns
+_State = tuple[int, int, int]  # mode; of a file also bytes, and time of the last change in ns
 
 
 @dataclass(frozen=True)
@@ -54,4 +54,5 @@ class Kept:
 
 def _state(path: Path) -> _State:
     at = path.stat()
-    return at.st_mode & 0o7777, at.st_size, at.st_mtime_ns
+    times = (0, 0) if path.is_dir() else (at.st_size, at.st_mtime_ns)
+    return at.st_mode & 0o7777, *times

@@ -96,14 +96,9 @@ def edited(config: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def refused(das: Das, config: Path) -> str:
-    for words in (
-        ("verify", config),
-        ("verify", root_of(config)),
-        ("verify", config, "--certificate", config.parent / "page.html"),
-    ):
-        code, said = das(*words)
-        assert code == VerificationError.exit_code, (words, said)
-    assert not (config.parent / "page.html").exists()
+    for place in (config, root_of(config)):
+        code, said = das("verify", place)
+        assert code == VerificationError.exit_code, (place, said)
     return said
 
 
@@ -117,15 +112,16 @@ def test_what_was_finalized_is_verified_from_anywhere(finalized, das, tmp_path):
 # --- files ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder_of", [root_of, own_of])
+@pytest.mark.parametrize(
+    ("build", "folder_of"), [(census, root_of), (census, own_of), (write_survey, root_of)]
+)
 @pytest.mark.parametrize("name", ["notes.txt", "products/notes.txt", "products/none/manifest.json"])
-def test_a_file_that_the_manifest_does_not_name_is_found(finalized, das, folder_of, name):
-    stray = folder_of(finalized) / name
+def test_a_file_that_the_manifest_does_not_name_is_found(finished, das, build, folder_of, name):
+    config = finished[build].restored() / "run.yaml"
+    stray = folder_of(config) / name
     stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_text("a page that somebody put there")
-    assert f"{name}: lies in the release, and its manifest does not name it" in refused(
-        das, finalized
-    )
+    assert f"{name}: lies in the release, and its manifest does not name it" in refused(das, config)
 
 
 @pytest.mark.parametrize("name", ["report.html", "ledger.jsonl.lines/00000000.jsonl"])
@@ -282,6 +278,9 @@ def test_a_smaller_promise_is_found(finalized, das):
     assert "manifest.json, privacy.total: is not what plan, ledger and measurements say" in refused(
         das, finalized
     )
+    page = finalized.parent / "page.html"
+    assert das("verify", finalized, "--certificate", page)[0] == VerificationError.exit_code
+    assert not page.exists()
 
 
 def test_what_is_exact_cannot_be_left_out(counted, das):
@@ -306,3 +305,21 @@ def test_seeded_noise_stays_seeded(build, tmp_path, das):
     edited(config, promise)
     (own_of(config) / "NOT_FOR_RELEASE.txt").unlink()
     assert "manifest.json, not_for_release" in refused(das, config)
+
+
+# --- the runs that these tests share -------------------------------------------------------------
+
+
+def test_whatever_a_test_changes_is_put_back(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(mode=0o700)
+    for name in ("changed", "removed", "folder/rewritten", "folder/opened"):
+        (tmp_path / name).write_text("text")
+    kept = Kept.of(tmp_path)
+    (tmp_path / "changed").write_text("other")
+    (tmp_path / "removed").unlink()
+    (tmp_path / "folder" / "rewritten").write_text("TEXT")
+    (tmp_path / "folder" / "opened").chmod(0o666)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "file").touch()
+    assert Kept.of(tmp_path) != kept
+    assert Kept.of(kept.restored()) == kept
