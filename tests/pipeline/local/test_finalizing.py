@@ -319,6 +319,7 @@ def test_whatever_a_test_changes_is_put_back(tmp_path: Path) -> None:
     (tmp_path / "removed").unlink()
     (tmp_path / "folder" / "rewritten").write_text("TEXT")
     (tmp_path / "folder" / "opened").chmod(0o666)
+    (tmp_path / "added").touch()
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "file").touch()
     assert Kept.of(tmp_path) != kept
