@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 import pytest
 from markupsafe import Markup
 
@@ -20,6 +21,7 @@ from jobs.pipeline.run import run
 from jobs.pipeline.tasks.batches import Sizing, TaskSize
 from jobs.pipeline.tasks.executor import LocalTasks, Tasks
 from jobs.pipeline.tasks.progress import Reporter
+from jobs.survey.report import public
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,8 +46,12 @@ class PickledTasks(LocalTasks):
 
 
 def tasks_of(config: RunConfig) -> LocalTasks:
-    """Tasks of a run file in this process, cut as for two slots."""
-    return PickledTasks(fine(config.runtime.batches_per_slot), slots=2)
+    """Tasks of a run file in this process, cut as for two slots.
+
+    A step has two tasks, unless the run file says how many: tasks are half of what a toy run takes.
+    """
+    stated = "batches_per_slot" in config.runtime.model_fields_set
+    return PickledTasks(fine(config.runtime.batches_per_slot if stated else 1), slots=2)
 
 
 @contextmanager
@@ -56,15 +62,25 @@ def open_here(config: RunConfig, tell: Callable[[str], None] = print) -> Iterato
 
 def patch_spark(patch: pytest.MonkeyPatch) -> None:
     """Let commands, which nothing can be passed to, run their tasks in this process."""
+    leave_out_children(patch)
     patch.setattr("jobs.pipeline.run.open_tasks", open_here)
     patch.setattr("jobs.analysis.replicate.open_tasks", open_here)
     patch.setattr("jobs.pipeline.confidential.geounits.open_tasks", open_here)
 
 
+def leave_out_children(patch: pytest.MonkeyPatch) -> None:
+    """Let the costs of a run be those of this process, which runs all of its tasks.
+
+    Children are looked for among all processes of the machine, 33 times in a toy run: a tenth of
+    its time.
+    """
+    patch.setattr("jobs.pipeline.tasks.resources.family", lambda: [psutil.Process()])
+
+
 def leave_out_figures(patch: pytest.MonkeyPatch) -> None:
-    """Let reports have no drawings, a quarter of a toy run."""
-    for module in (budget, groups):
-        for name in ("line_panels", "dot_rows"):
+    """Let reports have no drawings: a quarter of a toy run, and nearly half of that of a survey."""
+    for module in (budget, groups, public):
+        for name in ("line_panels", "dot_rows", "span_rows"):
             if hasattr(module, name):
                 patch.setattr(module, name, lambda *_: Markup())
 
@@ -80,5 +96,6 @@ def execute(config: Path | Resolved, tasks: Tasks | None = None, *, figures: boo
         patch.setattr("jobs.pipeline.run.write_internal_reports", lambda *_: [])
         if not figures:
             leave_out_figures(patch)
+        leave_out_children(patch)
         run(resolved, Reporter(quiet=True), tasks=tasks or tasks_of(resolved.config))
     return resolved.config.output.directory

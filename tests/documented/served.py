@@ -68,7 +68,9 @@ def main() -> None:
     """Fork for every command that comes in."""
     for name in ("matplotlib.figure", "jobs.pipeline.tasks.warm_daemon", *_modules()):
         importlib.import_module(name)
-    in_process.patch_spark(pytest.MonkeyPatch())
+    patch = pytest.MonkeyPatch()
+    in_process.patch_spark(patch)
+    in_process.leave_out_figures(patch)
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as door:
         while True:

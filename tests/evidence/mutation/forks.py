@@ -3,8 +3,8 @@
 One process imports what the project is built on, half of what a short test takes. A line has the
 package with the fault, and tests, separated by tabs. For every line the process forks; the fork
 imports what it needs of the project and runs the tests. The process answers each line with a JSON
-list: how pytest ended, and what it printed. Before the first fault of a package above the lowest
-ones it imports these: no fault of theirs may follow.
+list: how pytest ended, and what it printed. Before the first fault of `solvers`, and of `jobs`, it
+imports the packages below, with their machine code: no fault of theirs may follow.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from _pytest.config import default_plugins
 
 OPTIONS = ("-x", "-q", "--tb=native", "-p", "no:cacheprovider", "-p", "pytest_timeout")
 UNDERNEATH = (
+    *("matplotlib.backends.backend_svg", "matplotlib.figure"),
     *("cryptography.hazmat.primitives.ciphers", "cryptography.hazmat.primitives.kdf.kbkdf"),
     *("hypothesis.strategies", "jinja2", "numba", "numpy.testing", "pandas", "psutil"),
     *("pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet"),
@@ -32,7 +33,7 @@ UNDERNEATH = (
     *(f"_pytest.{name}" for name in default_plugins),
 )
 LOWEST = ("das", "geography", "invariants")  # they import no other package of the project
-ABOVE = ("solvers", "jobs")
+BELOW = {"solvers": LOWEST, "jobs": (*LOWEST, "solvers")}  # what else each imports of the project
 
 
 def main() -> None:
@@ -44,18 +45,19 @@ def main() -> None:
     gc.freeze()  # pytest collects garbage ten times as it ends: a third of what a short fork took
     for line in sys.stdin:
         package, *tests = line.rstrip("\n").split("\t")
-        if package in ABOVE:
-            import_lowest()
+        for below in BELOW.get(package, ()):
+            import_whole(below)
         print(json.dumps(in_a_fork(package, tests)), flush=True)
 
 
 @cache
-def import_lowest() -> None:
-    """Import the lowest packages into this process and its forks to come."""
-    for package in LOWEST:
-        for path in sorted(Path(package).rglob("*.py")):
-            name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
-            importlib.import_module(name)
+def import_whole(package: str) -> None:
+    """Import a package into this process and its forks to come."""
+    for path in sorted(Path(package).rglob("*.py")):
+        name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+        importlib.import_module(name)
+    if package == "solvers":
+        importlib.import_module("solvers.least_squares.machine_code").load_kernels()
     gc.freeze()
 
 
@@ -63,7 +65,7 @@ def in_a_fork(package: str, tests: list[str]) -> tuple[int, str]:
     """How pytest ends, and what it prints; what it imports is gone with the fork."""
     own = {path.name for path in Path().iterdir()}
     imported = own & {name.partition(".")[0] for name in sys.modules}
-    assert imported <= ({*LOWEST} if package in ABOVE else set()), f"no fault of {imported} is seen"
+    assert imported <= {*BELOW.get(package, ())}, f"no fault of {imported} is seen"
     with tempfile.TemporaryFile() as printed:
         child = os.fork()
         if not child:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.checkout import ROOT
 from tests.evidence.mutation.faults import FAULTS, Fault
-from tests.evidence.mutation.forks import ABOVE
+from tests.evidence.mutation.forks import BELOW
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,7 @@ def package_of(fault: Fault) -> str:
 
 @pytest.mark.parametrize(
     "fault",
-    sorted(FAULTS, key=lambda fault: package_of(fault) in ABOVE),
+    sorted(FAULTS, key=lambda fault: len(BELOW.get(package_of(fault), ()))),
     ids=lambda fault: fault.name,
 )
 def test_a_fault_turns_its_tests_red(copy: Path, forks: Forks, fault: Fault) -> None:

@@ -127,7 +127,9 @@ def test_every_command_takes_the_addresses_of_a_run_in_two_buckets(
     assert [spent.grant for spent in read_account(account)] == ["1"]
 
 
-def test_a_survey_lies_in_two_buckets(tmp_path: Path, bucket: str, closed: str, das: Das) -> None:
+def test_a_survey_lies_in_two_buckets(
+    tmp_path: Path, bucket: str, closed: str, das: Das, here: None
+) -> None:
     config = write_survey(tmp_path)
     data = tmp_path / "persons.csv"
     store, key = store_of(place_of(f"{bucket}/data/persons.csv"))

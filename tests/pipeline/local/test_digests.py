@@ -31,12 +31,12 @@ def differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
     return sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
 
 
-def test_all_processors_come_to_the_same():
+def test_two_processors_come_to_the_same():
     if len(HERE) < 2:
         pytest.skip(f"this machine can be no two of {', '.join(PROCESSORS)}")
-    first, *others = (line(PROCESSORS[name].variables(), "--only", *FEW) for name in HERE)
-    assert len(first) > 40
-    assert [differing(first, other) for other in others] == [[]] * len(others)
+    one, other = (line(PROCESSORS[name].variables(), "--only", *FEW) for name in HERE[:2])
+    assert len(one) > 40
+    assert differing(one, other) == []
 
 
 @pytest.mark.long

@@ -14,7 +14,12 @@ import pytest
 
 from das.errors import OutputError, VerificationError
 from jobs.pipeline.release.finalizing import verify_statements
+from jobs.pipeline.tasks.progress import Reporter
+from jobs.survey.plan import load_survey
+from jobs.survey.run import run_survey
 from tests.builders import toy
+from tests.builders.in_process import execute
+from tests.builders.kept import Kept
 from tests.builders.places import product_in, truth_of
 from tests.builders.survey import write_survey
 from tests.builders.units import section, write_units
@@ -22,6 +27,7 @@ from tests.builders.units import section, write_units
 pytestmark = pytest.mark.usefixtures("here")
 
 Das = Callable[..., tuple[int, str]]
+Build = Callable[[Path], Path]
 SEEDED = {"source": "seeded_not_for_release", "seed": 1}
 OTHERS = {"bounded": "unbounded", "zcdp": "pure", "all": "some", "record": "attribute"}
 FREE = {"created", "software", "environment"}  # what the run alone knew
@@ -43,11 +49,33 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return request.param(tmp_path)
 
 
-@pytest.fixture
-def finalized(config: Path, das: Das) -> Path:
+def finish(build: Build, folder: Path) -> Kept:
+    config = build(folder)
+    if build is census:
+        execute(config)
+    else:
+        run_survey(load_survey(config), Reporter(quiet=True))
+    return Kept.of(folder)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[Build, Kept]:
+    """A finished run of each kind, with real noise."""
+    return {
+        build: finish(build, tmp_path_factory.mktemp("run")) for build in (census, write_survey)
+    }
+
+
+@pytest.fixture(params=[census, write_survey], ids=["census", "survey"])
+def finalized(request: pytest.FixtureRequest, finished: dict[Build, Kept]) -> Path:
     """The run file of a finished run."""
-    assert das("run", config)[0] == 0
-    return config
+    return finished[request.param].restored() / "run.yaml"
+
+
+@pytest.fixture
+def counted(finished: dict[Build, Kept]) -> Path:
+    """The run file of the finished census."""
+    return finished[census].restored() / "run.yaml"
 
 
 def root_of(config: Path) -> Path:
@@ -68,14 +96,9 @@ def edited(config: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def refused(das: Das, config: Path) -> str:
-    for words in (
-        ("verify", config),
-        ("verify", root_of(config)),
-        ("verify", config, "--certificate", config.parent / "page.html"),
-    ):
-        code, said = das(*words)
-        assert code == VerificationError.exit_code, (words, said)
-    assert not (config.parent / "page.html").exists()
+    for place in (config, root_of(config)):
+        code, said = das("verify", place)
+        assert code == VerificationError.exit_code, (place, said)
     return said
 
 
@@ -89,53 +112,46 @@ def test_what_was_finalized_is_verified_from_anywhere(finalized, das, tmp_path):
 # --- files ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder_of", [root_of, own_of])
+@pytest.mark.parametrize(
+    ("build", "folder_of"), [(census, root_of), (census, own_of), (write_survey, root_of)]
+)
 @pytest.mark.parametrize("name", ["notes.txt", "products/notes.txt", "products/none/manifest.json"])
-def test_a_file_that_the_manifest_does_not_name_is_found(finalized, das, folder_of, name):
-    stray = folder_of(finalized) / name
+def test_a_file_that_the_manifest_does_not_name_is_found(finished, das, build, folder_of, name):
+    config = finished[build].restored() / "run.yaml"
+    stray = folder_of(config) / name
     stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_text("a page that somebody put there")
-    assert f"{name}: lies in the release, and its manifest does not name it" in refused(
-        das, finalized
-    )
+    assert f"{name}: lies in the release, and its manifest does not name it" in refused(das, config)
 
 
 @pytest.mark.parametrize("name", ["report.html", "ledger.jsonl.lines/00000000.jsonl"])
-def test_what_lies_with_a_product_is_found_beside_the_products(tmp_path, das, name):
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    stray = root_of(config) / name
+def test_what_lies_with_a_product_is_found_beside_the_products(counted, das, name):
+    stray = root_of(counted) / name
     stray.parent.mkdir(exist_ok=True)
     stray.write_text("a page that somebody put there")
-    assert f"{name}: lies in the release" in refused(das, config)
+    assert f"{name}: lies in the release" in refused(das, counted)
 
 
-def test_a_manifest_of_a_product_that_was_changed_is_found(tmp_path, das):
+def test_a_manifest_of_a_product_that_was_changed_is_found(counted, das):
     """Also where it states nothing else: the manifest of the release has its digest."""
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    manifest = own_of(config) / "manifest.json"
+    manifest = own_of(counted) / "manifest.json"
     manifest.write_text(manifest.read_text() + " ")
-    assert "manifest.json, products.persons: is not what" in refused(das, config)
+    assert "manifest.json, products.persons: is not what" in refused(das, counted)
     manifest.write_text("damaged")
-    assert das("verify", config)[0] == OutputError.exit_code
+    assert das("verify", counted)[0] == OutputError.exit_code
 
 
-def test_a_copy_of_confidential_files_is_found(tmp_path, das):
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    truth = truth_of(config.parent / "out").root / "histograms"
-    shutil.copytree(truth, root_of(config) / "histograms")
-    assert "histograms/level=" in refused(das, config)
+def test_a_copy_of_confidential_files_is_found(counted, das):
+    truth = truth_of(counted.parent / "out").root / "histograms"
+    shutil.copytree(truth, root_of(counted) / "histograms")
+    assert "histograms/level=" in refused(das, counted)
 
 
-def test_a_page_in_the_folder_of_a_product_that_is_none_is_found(tmp_path, das):
+def test_a_page_in_the_folder_of_a_product_that_is_none_is_found(counted, das):
     """A folder is a product's if the run has the product, not if it looks like one."""
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    (root_of(config) / "more").mkdir()
-    shutil.copy(root_of(config) / "manifest.json", root_of(config) / "more/manifest.json")
-    assert "more/manifest.json: lies in the release" in refused(das, config)
+    (root_of(counted) / "more").mkdir()
+    shutil.copy(root_of(counted) / "manifest.json", root_of(counted) / "more/manifest.json")
+    assert "more/manifest.json: lies in the release" in refused(das, counted)
 
 
 def test_what_attempts_left_is_removed_and_what_no_run_writes_is_refused(config, das):
@@ -262,13 +278,14 @@ def test_a_smaller_promise_is_found(finalized, das):
     assert "manifest.json, privacy.total: is not what plan, ledger and measurements say" in refused(
         das, finalized
     )
+    page = finalized.parent / "page.html"
+    assert das("verify", finalized, "--certificate", page)[0] == VerificationError.exit_code
+    assert not page.exists()
 
 
-def test_what_is_exact_cannot_be_left_out(tmp_path, das):
-    config = census(tmp_path)
-    assert das("run", config)[0] == 0
-    edited(config, lambda document: document.update(invariants=[]))
-    assert "manifest.json, invariants" in refused(das, config)
+def test_what_is_exact_cannot_be_left_out(counted, das):
+    edited(counted, lambda document: document.update(invariants=[]))
+    assert "manifest.json, invariants" in refused(das, counted)
 
 
 @pytest.mark.parametrize("build", [toy.configuration, write_survey])
@@ -288,3 +305,22 @@ def test_seeded_noise_stays_seeded(build, tmp_path, das):
     edited(config, promise)
     (own_of(config) / "NOT_FOR_RELEASE.txt").unlink()
     assert "manifest.json, not_for_release" in refused(das, config)
+
+
+# --- the runs that these tests share -------------------------------------------------------------
+
+
+def test_whatever_a_test_changes_is_put_back(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(mode=0o700)
+    for name in ("changed", "removed", "folder/rewritten", "folder/opened"):
+        (tmp_path / name).write_text("text")
+    kept = Kept.of(tmp_path)
+    (tmp_path / "changed").write_text("other")
+    (tmp_path / "removed").unlink()
+    (tmp_path / "folder" / "rewritten").write_text("TEXT")
+    (tmp_path / "folder" / "opened").chmod(0o666)
+    (tmp_path / "added").touch()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "file").touch()
+    assert Kept.of(tmp_path) != kept
+    assert Kept.of(kept.restored()) == kept

@@ -25,16 +25,13 @@ from jobs.survey.documents import MeansTable
 from jobs.survey.results import means_text
 from tests.builders.survey import RECORDS, WEIGHTS, configure, people, write_people, write_survey
 
+pytestmark = pytest.mark.usefixtures("here")
+
 Das = Callable[..., tuple[int, str]]
 
 
 class Died(BaseException):
     """Stands for a process that is killed."""
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.pipeline.folder.lock._PATIENCE", 0.0)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of the toy state with all reports."""
     folder = tmp_path_factory.mktemp("toy")
     toy.write_records(folder)
-    resolved = load_run(toy.configuration(folder))
+    resolved = load_run(toy.configuration(folder, runtime__batches_per_slot=4))
     run(resolved, Reporter(quiet=True), tasks=tasks_of(resolved.config))
     return resolved.config.output.directory
 

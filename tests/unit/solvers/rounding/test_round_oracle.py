@@ -205,7 +205,7 @@ PROGRAMS = ["crossing rows", "crossing rows and leaves of halves", "leaves of cr
 
 
 def test_rows_and_leaves_are_kept_at_the_least_cost():
-    for seed, kind in itertools.product(range(3), [*FLOWS, *PROGRAMS]):
+    for seed, kind in itertools.product(range(2), [*FLOWS, *PROGRAMS]):
         problem, values = promising(kind, seed)
         ours = round_counts(problem, values)
         verify_counts(problem, ours.counts)
@@ -234,7 +234,7 @@ def test_rows_and_leaves_forbid_what_would_cost_less(kind):
 
 def test_flow_and_mixed_integer_program_cost_the_same():
     """Of the first pass; the sums it finds need not be unique, and later passes build on them."""
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         shape = Shape(
             int(rng.integers(1, 7)),
@@ -266,7 +266,7 @@ def test_as_few_persons_as_possible_leave_the_bounds():
     """The point misses its equalities, as no certified solution would."""
     for kind in ["plain", *FLOWS, *PROGRAMS]:
         widened = 0
-        for seed in range(10):
+        for seed in range(6):
             passes = ((2,), ()) if kind in PROGRAMS or "cells" not in kind else ((1,), ())
             problem = random_node(Shape(2, 4, passes=passes, persons=0.3), seed)
             point = fractional_point(problem, seed)
@@ -283,7 +283,7 @@ def test_as_few_persons_as_possible_leave_the_bounds():
             assert keeps_promises(problem, ours.counts)
             assert ours.widened == least
             widened += least > 0
-        assert widened >= 4
+        assert widened >= 2
 
 
 def promised_around(problem: NodeProblem, point: np.ndarray, kind: str, seed: int) -> NodeProblem:

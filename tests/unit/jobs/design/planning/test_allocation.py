@@ -264,7 +264,7 @@ def test_floors_hold_for_the_shares_that_are_written(plan, tree, tmp_path, infor
 
 
 def test_no_table_gets_worse_by_more_than_the_factor_of_others(plan, tree, tmp_path):
-    information = Information.TREE
+    information = Information.GEOUNIT
     tables = ["total", "sex * adult", "prefix(age)"]
     heavy = numbers(plan, tmp_path, {"prefix(age)": {"block": 1}})
     found = {}

@@ -23,10 +23,8 @@ from jobs.pipeline.config.protection import (
     refuse_remote,
     secret_properties,
 )
-from jobs.pipeline.run import run
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks, SparkTasks
-from jobs.pipeline.tasks.progress import Reporter
 from jobs.pipeline.tasks.session import spark_session
 from tests.builders import in_process, toy
 from tests.builders.places import release_of
@@ -196,9 +194,8 @@ def test_the_release_states_that_it_was_measured_in_an_open_session(
     """Allowing it does not state it: whether the session was open does."""
     toy.write_records(tmp_path)
     config = load_run(toy.configuration(tmp_path, runtime={"allow_open_cluster": True}))
-    tasks = InSession(in_process.fine(4), 2, session_with(dict(properties)))
-    run(config, Reporter(quiet=True), tasks=tasks)
-    release = release_of(tmp_path / "out")
+    tasks = InSession(in_process.fine(1), 2, session_with(dict(properties)))
+    release = release_of(in_process.execute(config, tasks))
     manifest = yaml.safe_load(release.manifest.read_text())
     assert manifest["open_sessions"] == (toy.LEVELS if is_open else [])
     report = release.report.read_text()

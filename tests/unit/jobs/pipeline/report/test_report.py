@@ -14,6 +14,7 @@ from jobs.pipeline.documents.manifest import Manifest
 from jobs.pipeline.report.internal import write_internal_report
 from jobs.pipeline.report.public import write_public_report
 from jobs.pipeline.report.table import EMPTY
+from tests.builders.in_process import leave_out_figures
 from tests.unit.jobs.pipeline.report.report_samples import (
     HOSTILE,
     LEVELS,
@@ -96,6 +97,12 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without drawings, for tests that look at words."""
+    leave_out_figures(monkeypatch)
+
+
 MANIFESTS = [
     manifest(),
     manifest(budget=[budget_row("nation", "total") | {"chain_end": "block"}]),
@@ -117,7 +124,7 @@ def test_any_manifest_gives_a_well_formed_page(tmp_path, document):
         assert set(outline.used) <= set(outline.ids)
 
 
-def test_statistics_of_no_answers_are_dashes(tmp_path):
+def test_statistics_of_no_answers_are_dashes(undrawn, tmp_path):
     """Null in the evaluation: there were no answers to compare."""
     means = dict.fromkeys(("mae", "rmse", "bias", "max", "exact"))
     quantiles = dict.fromkeys(("q50", "q90", "q95", "q99", "tvd"))
@@ -176,7 +183,7 @@ def test_hostile_geocodes_and_figure_labels_are_escaped(tmp_path):
     Outline(page)
 
 
-def test_banners(tmp_path):
+def test_banners(undrawn, tmp_path):
     seeded = manifest(not_for_release=True)
     secret, warning = "CONFIDENTIAL: compares with the truth", "NOT FOR RELEASE: noise was seeded"
     assert secret in internal(tmp_path)
@@ -200,7 +207,7 @@ def test_the_internal_report_shows_the_evaluation(tmp_path):
     assert "block-3" in shown
 
 
-def test_numbers_of_the_headline(tmp_path):
+def test_numbers_of_the_headline(undrawn, tmp_path):
     shown = text_of(internal(tmp_path))
     for value in ("1,052,567", "25,181", "2.56", "293764/114921", "17.144", "5 min 00 s"):
         assert value in shown
@@ -243,7 +250,7 @@ def test_every_figure_has_a_caption_that_names_it(tmp_path, write):
     assert figures >= 1
 
 
-def test_the_internal_report_is_for_its_owner_only(tmp_path):
+def test_the_internal_report_is_for_its_owner_only(undrawn, tmp_path):
     internal(tmp_path)
     public(tmp_path)
     assert stat.S_IMODE((tmp_path / "internal.html").stat().st_mode) == 0o600
@@ -309,7 +316,7 @@ def with_units() -> tuple[Manifest, Manifest]:
     return units, persons
 
 
-def test_both_reports_show_the_products_and_their_sum(tmp_path):
+def test_both_reports_show_the_products_and_their_sum(undrawn, tmp_path):
     both = with_units()
     for page in (public(tmp_path, both[1], both), internal(tmp_path, both[1], of=both)):
         shown = text_of(page)
@@ -324,7 +331,7 @@ def test_both_reports_show_the_products_and_their_sum(tmp_path):
     assert "Products of this run" not in public(tmp_path)
 
 
-def test_a_report_on_units_speaks_of_units(tmp_path):
+def test_a_report_on_units_speaks_of_units(undrawn, tmp_path):
     for page in (
         public(tmp_path, with_units()[0]),
         internal(tmp_path, with_units()[0]),
