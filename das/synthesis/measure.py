@@ -50,7 +50,9 @@ POPULATION_SHARE = Fraction(2, 3)
 PAIRS_VARY = 0.01
 
 # Positions of streams begin with the number of the phase, 1 to 3, or of the stratum after these.
-_FIRST_STRATUM = 4
+# With strata nothing is measured again, so the position of phase 3 counts their sizes.
+_SIZES = (3, 0)
+FIRST_STRATUM = 4
 _ONE_ROW = np.zeros(1, np.int64)
 
 
@@ -240,11 +242,41 @@ def measure_strata(
         measurer = Measurer(part, neighbors, streams)
         costs = costs_inside(plan, float(share) * max(1, counted))
         answers = [
-            measurer.measure(query, cost, (_FIRST_STRATUM + stratum, i))
+            measurer.measure(query, cost, (FIRST_STRATUM + stratum, i))
             for i, (query, cost) in enumerate(costs)
         ]
         inside.append(tuple(answers))
     return MeasuredStrata(strata, population, tuple(inside))
+
+
+def measure_sizes(
+    truth: Confidential[Records],
+    names: Sequence[str],
+    least: float,
+    rho: Fraction,
+    neighbors: Neighbors,
+    streams: Streams,
+) -> tuple[Strata, NoisyAnswer]:
+    """Measure the counts by the attributes of strata, and define the strata by them.
+
+    Args:
+      truth: The records.
+      names: Attributes of the strata.
+      least: Largest share of the noisy counts that is pooled.
+      rho: The cost, positive.
+      neighbors: Which data sets count as neighbors.
+      streams: The noise streams of the measurements that follow.
+
+    Law: counts are exact + independent discrete Gaussian noise, given uniform bits.
+
+    Raises:
+      BudgetError: rho is not positive.
+      SchemaError: As `Strata.of`, or the marginal is too large.
+    """
+    records = revealed(truth, rho)
+    query = marginal_query(records.domain, records.domain.positions(names))
+    counted = Measurer(records, neighbors, streams).measure(query, rho, _SIZES)
+    return Strata.of_counts(records.domain, names, counted, least), counted
 
 
 def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:

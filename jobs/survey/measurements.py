@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -38,6 +39,7 @@ from das.workload.residual.reconstruction import ResidualAnswers
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.place import Place
+from jobs.survey.checks import SYNTHESIS
 from jobs.survey.marginals import MarginalsPlan
 from jobs.survey.plan import Conditioning, SurveyPlan, TablePlan
 
@@ -233,6 +235,7 @@ def answer_rows(answers: Answers | PlannedAnswers) -> Rows:
         for answer in of_phase
     ]
     whole = answers.population if isinstance(answers, MeasuredStrata) else answers
+    strata = answers.strata if isinstance(answers, MeasuredStrata) else None
     facts: dict[str, Any] = {
         "holds": _KINDS[type(answers)],
         "attributes": dict(zip(whole.domain.names, whole.domain.sizes, strict=True)),
@@ -243,12 +246,12 @@ def answer_rows(answers: Answers | PlannedAnswers) -> Rows:
     if not isinstance(whole, PlannedAnswers):
         facts["new_level"] = [levels.tolist() for levels in whole.merging.new_level]
         facts["kept"] = list(whole.merging.n_kept)
-    if isinstance(answers, MeasuredStrata):
+    if strata is not None:
         facts["strata"] = {
-            "attributes": [whole.domain.names[i] for i in answers.strata.attributes],
-            "groups": answers.strata.groups.tolist(),
+            "attributes": [whole.domain.names[i] for i in strata.attributes],
+            "groups": strata.groups.tolist(),
         }
-    if isinstance(answers, ChosenMarginals):
+    if isinstance(whole, ChosenMarginals):
         facts["selections"] = [
             {
                 "attributes": list(one.attributes),
@@ -256,14 +259,16 @@ def answer_rows(answers: Answers | PlannedAnswers) -> Rows:
                 "sensitivity": one.mechanism.sensitivity,
                 "candidates": one.n_candidates,
             }
-            for one in answers.selections
+            for one in whole.selections
         ]
     return pa.Table.from_pylist(rows, MARGINALS), facts
 
 
 def _phases(answers: Answers | PlannedAnswers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
-    """Yield (phase number, answers): 1 to 3 for all records, from 4 on one phase per stratum."""
+    """Yield (phase, answers): 0 for sizes of strata, 1 to 3 for all records, from 4 on strata."""
     if isinstance(answers, MeasuredStrata):
+        if answers.sizes is not None:
+            yield 0, (answers.sizes,)
         yield from _phases(answers.population)
         yield from enumerate(answers.inside, 4)
     elif isinstance(answers, PlannedAnswers):
@@ -307,12 +312,13 @@ def _queries(opened: Dataset) -> Iterator[tuple[int, NoisyAnswer]]:
         )
 
 
-def read_answers(dataset: Place, strata: Strata | None) -> Answers:
+def read_answers(dataset: Place, strata: Strata | None, least: float = 0.0) -> Answers:
     """Read the noisy marginals behind the microdata.
 
     Args:
       dataset: Folder of the dataset.
-      strata: Strata of the microdata, if the run file names any.
+      strata: Strata of the microdata with public weights, if the run file names any.
+      least: Largest measured weight of a combination that is pooled.
 
     Raises:
       OutputError: The measurements are not published, or damaged.
@@ -320,16 +326,16 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
     opened = Dataset.open(dataset)
     with understanding(dataset, _AGAIN):
         facts = opened.facts
-        n_strata = 0 if strata is None else strata.n_strata
-        phases: list[list[NoisyAnswer]] = [[] for _ in range(3 + n_strata)]
+        phases: dict[int, list[NoisyAnswer]] = defaultdict(list)
         for phase, answer in _queries(opened):
-            phases[phase - 1].append(answer)
+            phases[phase].append(answer)
         domain = _domain(opened)
         merging = Merging(
             tuple(np.array(levels, np.int64) for levels in facts["new_level"]), tuple(facts["kept"])
         )
-        first, second, third, *inside = map(tuple, phases)
-        if facts["holds"] == _KINDS[ChosenMarginals]:
+        first, second, third = (tuple(phases[phase]) for phase in (1, 2, 3))
+        whole: Measured | ChosenMarginals = Measured(domain, merging, first, second, third)
+        if "selections" in facts:
             selections = tuple(
                 Selected(
                     tuple(one["attributes"]),
@@ -338,9 +344,14 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
                 )
                 for one in facts["selections"]
             )
-            return ChosenMarginals(domain, merging, first, selections, second)
-        measured = Measured(domain, merging, first, second, third)
-        return measured if strata is None else MeasuredStrata(strata, measured, tuple(inside))
+            whole = ChosenMarginals(domain, merging, first, selections, second)
+        sizes = phases[0][0] if phases[0] else None
+        if sizes is not None:
+            strata = Strata.of_counts(domain, facts["strata"]["attributes"], sizes, least)
+        if strata is None:
+            return whole
+        inside = tuple(tuple(phases[4 + stratum]) for stratum in range(strata.n_strata))
+        return MeasuredStrata(strata, whole, inside, sizes)
 
 
 def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> Fraction:
@@ -355,7 +366,14 @@ def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> 
     """
     if isinstance(answers, MeasuredStrata):
         whole = cost_of_answers(answers.population, neighbors)
-        return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)
+        if answers.sizes is not None:
+            _check_alone((answers.sizes,), neighbors)
+            whole += answers.sizes.rho
+        if isinstance(answers.population, Measured):
+            return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)
+        for stratum in answers.inside:
+            _check_alone(stratum, neighbors)
+        return whole + max(map(sum_rho, answers.inside))
     if isinstance(answers, PlannedAnswers):
         return _cost_together(answers.answers, neighbors)
     if isinstance(answers, ChosenMarginals):
@@ -404,6 +422,17 @@ def _other_cost(name: str, stated: Fraction | int, cost: Fraction | int) -> Outp
 # --- by kind of part ------------------------------------------------------------------------------
 
 
+def read_microdata_answers(plan: SurveyPlan) -> Answers:
+    """Read the noisy answers behind the microdata of a run.
+
+    Raises:
+      OutputError: The measurements are not published, or damaged.
+    """
+    strata = plan.synthesis.strata
+    least = 0.0 if strata is None else float(strata.min_share)
+    return read_answers(plan.release.measured_part(SYNTHESIS), plan.strata, least)
+
+
 def read_part(plan: SurveyPlan, part: str) -> PartAnswers:
     """Read the published noisy answers of a part.
 
@@ -412,7 +441,7 @@ def read_part(plan: SurveyPlan, part: str) -> PartAnswers:
     """
     dataset, planned = plan.release.measured_part(part), plan.part(part)
     if planned is None:
-        return read_answers(dataset, plan.strata)
+        return read_microdata_answers(plan)
     if isinstance(planned, MarginalsPlan):
         return read_planned(dataset)
     return read_table(dataset) if isinstance(planned, TablePlan) else read_sums(dataset)
