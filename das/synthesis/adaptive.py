@@ -36,7 +36,6 @@ from das.synthesis.graphical import (
     targets_of_marginals,
 )
 from das.synthesis.measure import (
-    FIRST_STRATUM,
     Measurer,
     marginal_query,
     merge_rare,
@@ -252,23 +251,17 @@ def measure_chosen_strata(
     records = revealed(truth, rho)
     inner = strata.inner(records.domain)
     codes = population.merging.recode(records).codes[:, inner]
-    stratum_of = strata.of_records(records.codes)
     selected = ([i for i in inner if i in one.query.kept] for one in population.marginals)
     sets = {tuple(inner.index(i) for i in each): None for each in selected}
     chosen = [each for each in sets if len(each) > 1]
     alone = rho / 2 if chosen else rho
     costs: dict[Attributes, Fraction] = {(i,): alone / len(inner) for i in range(len(inner))}
     costs |= dict.fromkeys(chosen, rho / 2 / max(1, len(chosen)))
-    inside = []
-    for stratum in range(strata.n_strata):
-        part = Records(population.merged.only(inner), codes[stratum_of == stratum])
-        measurer = Measurer(part, neighbors, streams)
-        answers = [
-            measurer.measure(marginal_query(part.domain, each), cost, (FIRST_STRATUM + stratum, i))
-            for i, (each, cost) in enumerate(costs.items())
-        ]
-        inside.append(tuple(answers))
-    return MeasuredStrata(strata, population, tuple(inside))
+    recoded = Records(population.merged.only(inner), codes)
+    queries = [(marginal_query(recoded.domain, each), cost) for each, cost in costs.items()]
+    whole = Measurer(recoded, neighbors, streams)
+    inside = whole.inside(strata.of_records(records.codes), [queries] * strata.n_strata)
+    return MeasuredStrata(strata, population, inside)
 
 
 def _distance(records: Records, attributes: Attributes, expected: FloatArray) -> int:

@@ -39,7 +39,6 @@ from das.synthesis.records import (
     Domain,
     Generator,
     Measured,
-    Merging,
     NoisyAnswer,
     Records,
     sum_rho,
@@ -219,7 +218,7 @@ def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: 
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     strata, population = measured.strata, measured.population
     if isinstance(population, ChosenMarginals):
-        return _synthesize_chosen(measured, population, fit.steps, n_records, rng)
+        return _synthesize_chosen(measured, population, fit, n_records, rng)
     targets = targets_of(population)
     model = fit_mixture(population.merged, targets, fit, rng)
     whole = population.domain
@@ -257,60 +256,42 @@ def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: 
 
 
 def _synthesize_chosen(
-    measured: MeasuredStrata,
-    population: ChosenMarginals,
-    steps: int,
-    n_records: int,
-    rng: Generator,
+    measured: MeasuredStrata, population: ChosenMarginals, fit: Fit, n_records: int, rng: Generator
 ) -> Records:
-    """Fit graphical models: one to the population, and one to the shrunk tables of each stratum.
-
-    Args:
-      measured: Noisy answers.
-      population: Those of the population.
-      steps: Steps of each fit.
-      n_records: Number of records.
-      rng: Generator of the draws.
-    """
+    """Fit graphical models: one to the population, and one to the shrunk tables of each stratum."""
     strata, whole = measured.strata, population.domain
+    inner, weights = strata.inner(whole), strata.weights.reshape(-1)
+    merging = population.merging.only(inner)
     total, targets = targets_of_marginals(population)
-    model = fit_model(population.merged.sizes, targets, steps)
-    inner = strata.inner(whole)
-    merging, merged = population.merging.only(inner), population.merged.only(inner)
-    unmerged = Merging(tuple(map(np.arange, merged.sizes)), merged.sizes)
+    model = fit_model(population.merged.sizes, targets, fit.steps)
     tables: list[dict[Attributes, Block]] = []
     for stratum, answers in enumerate(measured.inside):
         is_here = (strata.groups == stratum).reshape(-1)
-        size = float(strata.weights.reshape(-1)[is_here].sum()) * total
-        size_sd = math.sqrt(float(strata.variances[is_here].sum())) * total
-        one_way, chosen = answers[: len(inner)], answers[len(inner) :]
-        counted, found = targets_of_marginals(
-            ChosenMarginals(merged, unmerged, one_way, (), chosen)
-        )
-        noise = [float((1.0 / one.weight + 0.0 * one.shares).sum()) for one in found.values()]
-        counted_sd = counted / math.sqrt(sum(1.0 / each for each in noise))
-        size = combined_size((size, size_sd), (counted, counted_sd))
+        stated = total * weights[is_here].sum(), total * math.sqrt(strata.variances[is_here].sum())
+        marginals = ChosenMarginals(whole.only(inner), merging, (), (), answers)
+        counted, found = targets_of_marginals(marginals)
+        precision = sum(float(each.weight) / each.shares.size for each in found.values())
+        size = combined_size(stated, (counted, counted / math.sqrt(precision)))
         expected = _expected(strata, stratum, population, model, found)
         tables.append({})
-        for each, target in found.items():
-            shares, deviation = expected[each], counted / math.sqrt(float(target.weight.max()))
+        for each, shares in expected.items():
+            noisy, deviation = (
+                found[each].shares * counted,
+                counted / float(found[each].weight ** 0.5),
+            )
             scales = (shares * (1.0 - shares)).reshape(-1)
-            noisy = target.shares * counted
-            tables[-1][each] = Block(noisy, shares * size, None, scales, deviation, size)
+            tables[-1][each] = Block(noisy, shares * size, None, scales, float(deviation), size)
     variances = {each: variance_between([table[each] for table in tables]) for each in tables[0]}
 
     def draw(stratum: int, n: int) -> IntArray:
         aims = {
-            each: Target(
-                block.shrunk(variances[each]) / block.size,
-                np.array((block.size / block.deviation) ** 2),
-            )
-            for each, block in tables[stratum].items()
+            each: Target(one.shrunk(variances[each]) / one.size, np.array(one.precision))
+            for each, one in tables[stratum].items()
         }
-        fitted = fit_model(merged.sizes, aims, steps)
+        fitted = fit_model(merging.sizes(), aims, fit.steps)
         return unmerge(fitted.tree.draw(fitted.beliefs, n, rng), merging, rng)
 
-    return join_strata(strata, whole, apportioned(strata.weights.reshape(-1), n_records), draw, rng)
+    return join_strata(strata, whole, apportioned(weights, n_records), draw, rng)
 
 
 def _expected(
@@ -330,21 +311,17 @@ def _expected(
       sets: Attributes of the tables, numbered among those that do not define strata.
     """
     inner = strata.inner(population.domain)
-    chances: dict[tuple[int, ...], float] = {}
+    places = {each: tuple(inner[i] for i in each) for each in sets}
+    parts, chances = [], []
     for combination in np.argwhere(strata.groups == stratum):
-        levels = tuple(
-            int(population.merging.new_level[i][level])
-            for i, level in zip(strata.attributes, combination, strict=True)
-        )
-        weight = float(strata.weights[tuple(combination)]) + _LEAST_WEIGHT
-        chances[levels] = chances.get(levels, 0.0) + weight
-    every = {each: np.zeros([population.merged.sizes[inner[i]] for i in each]) for each in sets}
-    for levels, chance in chances.items():
-        beliefs = model.given(dict(zip(strata.attributes, levels, strict=True)))
-        for each, table in every.items():
-            marginal = model.tree.marginal(beliefs, tuple(inner[i] for i in each))
-            table += chance / sum(chances.values()) * marginal
-    return every
+        levels = zip(strata.attributes, combination, strict=True)
+        evidence = {i: int(population.merging.new_level[i][level]) for i, level in levels}
+        beliefs = model.given(evidence)
+        parts.append({each: model.tree.marginal(beliefs, at) for each, at in places.items()})
+        chances.append(float(strata.weights[tuple(combination)]) + _LEAST_WEIGHT)
+    return {
+        each: np.average([part[each] for part in parts], axis=0, weights=chances) for each in places
+    }
 
 
 def join_strata(
@@ -453,6 +430,11 @@ class Block:
             deviation,
             size,
         )
+
+    @property
+    def precision(self) -> float:
+        """Return 1 / variance of the noise of a share."""
+        return (self.size / self.deviation) ** 2
 
     def departure(self) -> FloatArray:
         """Return how far the noisy table is from the model along each axis, float64[freedom]."""

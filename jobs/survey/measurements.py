@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -39,7 +39,6 @@ from das.workload.residual.reconstruction import ResidualAnswers
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.place import Place
-from jobs.survey.checks import SYNTHESIS
 from jobs.survey.marginals import MarginalsPlan
 from jobs.survey.plan import Conditioning, SurveyPlan, TablePlan
 
@@ -312,13 +311,12 @@ def _queries(opened: Dataset) -> Iterator[tuple[int, NoisyAnswer]]:
         )
 
 
-def read_answers(dataset: Place, strata: Strata | None, least: float = 0.0) -> Answers:
+def read_answers(dataset: Place, strata: Strata | None) -> Answers:
     """Read the noisy marginals behind the microdata.
 
     Args:
       dataset: Folder of the dataset.
       strata: Strata of the microdata with public weights, if the run file names any.
-      least: Largest measured weight of a combination that is pooled.
 
     Raises:
       OutputError: The measurements are not published, or damaged.
@@ -347,7 +345,9 @@ def read_answers(dataset: Place, strata: Strata | None, least: float = 0.0) -> A
             whole = ChosenMarginals(domain, merging, first, selections, second)
         sizes = phases[0][0] if phases[0] else None
         if sizes is not None:
-            strata = Strata.of_counts(domain, facts["strata"]["attributes"], sizes, least)
+            known = facts["strata"]
+            strata = Strata.of_counts(domain, known["attributes"], sizes, least=0.0)
+            strata = replace(strata, groups=np.array(known["groups"], np.int64))
         if strata is None:
             return whole
         inside = tuple(tuple(phases[4 + stratum]) for stratum in range(strata.n_strata))
@@ -422,17 +422,6 @@ def _other_cost(name: str, stated: Fraction | int, cost: Fraction | int) -> Outp
 # --- by kind of part ------------------------------------------------------------------------------
 
 
-def read_microdata_answers(plan: SurveyPlan) -> Answers:
-    """Read the noisy answers behind the microdata of a run.
-
-    Raises:
-      OutputError: The measurements are not published, or damaged.
-    """
-    strata = plan.synthesis.strata
-    least = 0.0 if strata is None else float(strata.min_share)
-    return read_answers(plan.release.measured_part(SYNTHESIS), plan.strata, least)
-
-
 def read_part(plan: SurveyPlan, part: str) -> PartAnswers:
     """Read the published noisy answers of a part.
 
@@ -441,7 +430,7 @@ def read_part(plan: SurveyPlan, part: str) -> PartAnswers:
     """
     dataset, planned = plan.release.measured_part(part), plan.part(part)
     if planned is None:
-        return read_microdata_answers(plan)
+        return read_answers(dataset, plan.strata)
     if isinstance(planned, MarginalsPlan):
         return read_planned(dataset)
     return read_table(dataset) if isinstance(planned, TablePlan) else read_sums(dataset)

@@ -37,7 +37,7 @@ from jobs.survey.folder import (
     spending_of,
 )
 from jobs.survey.manifest import finalize_survey, is_made
-from jobs.survey.measurements import read_microdata_answers
+from jobs.survey.measurements import read_answers
 from jobs.survey.plan import SurveyPlan
 from jobs.survey.report.internal import write_internal_page
 from jobs.survey.report.public import write_public_page
@@ -186,7 +186,7 @@ def _release(job: SurveyJob) -> None:
             write_marginals(plan)
     if SYNTHESIS in plan.costs and not is_made(plan, SYNTHESIS):
         with job.reporter.line("solve", "microdata"):
-            measured = read_microdata_answers(plan)
+            measured = read_answers(plan.release.measured_part(SYNTHESIS), plan.strata)
             write_microdata(plan, draw_microdata(plan, measured))
     with job.reporter.line("finalize", "manifest"):
         finalize_survey(plan)
