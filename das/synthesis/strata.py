@@ -252,7 +252,7 @@ def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: 
         fitted = refit_mixture(merged, aims, STRATUM_FIT, start)
         return draw_records(fitted, merging, domain, n, rng).codes
 
-    return join_strata(strata, whole, apportioned(weights, n_records), draw, rng)
+    return _join(strata, whole, _apportioned(weights, n_records), draw, rng)
 
 
 def _synthesize_chosen(
@@ -275,23 +275,22 @@ def _synthesize_chosen(
         expected = _expected(strata, stratum, population, model, found)
         tables.append({})
         for each, shares in expected.items():
-            noisy, deviation = (
-                found[each].shares * counted,
-                counted / float(found[each].weight ** 0.5),
-            )
-            scales = (shares * (1.0 - shares)).reshape(-1)
-            tables[-1][each] = Block(noisy, shares * size, None, scales, float(deviation), size)
+            noisy, scales = found[each].shares * counted, (shares * (1.0 - shares)).reshape(-1)
+            deviation = counted / math.sqrt(found[each].weight)
+            tables[-1][each] = Block(noisy, shares * size, None, scales, deviation, size)
     variances = {each: variance_between([table[each] for table in tables]) for each in tables[0]}
 
     def draw(stratum: int, n: int) -> IntArray:
         aims = {
-            each: Target(one.shrunk(variances[each]) / one.size, np.array(one.precision))
+            each: Target(
+                one.shrunk(variances[each]) / one.size, np.array((one.size / one.deviation) ** 2)
+            )
             for each, one in tables[stratum].items()
         }
         fitted = fit_model(merging.sizes(), aims, fit.steps)
         return unmerge(fitted.tree.draw(fitted.beliefs, n, rng), merging, rng)
 
-    return join_strata(strata, whole, apportioned(weights, n_records), draw, rng)
+    return _join(strata, whole, _apportioned(weights, n_records), draw, rng)
 
 
 def _expected(
@@ -324,7 +323,7 @@ def _expected(
     }
 
 
-def join_strata(
+def _join(
     strata: Strata,
     domain: Domain,
     cells: IntArray,
@@ -430,11 +429,6 @@ class Block:
             deviation,
             size,
         )
-
-    @property
-    def precision(self) -> float:
-        """Return 1 / variance of the noise of a share."""
-        return (self.size / self.deviation) ** 2
 
     def departure(self) -> FloatArray:
         """Return how far the noisy table is from the model along each axis, float64[freedom]."""
@@ -610,7 +604,7 @@ def _chosen(
     return tuple(each[at] for each in levels)
 
 
-def apportioned(shares: FloatArray, n: int) -> IntArray:
+def _apportioned(shares: FloatArray, n: int) -> IntArray:
     """Divide n into whole numbers in proportion to shares, by the largest remainders."""
     exact = shares * n
     out = np.floor(exact).astype(np.int64)

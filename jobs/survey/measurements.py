@@ -365,15 +365,12 @@ def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> 
       OutputError: The noise costs more than the dataset states.
     """
     if isinstance(answers, MeasuredStrata):
-        whole = cost_of_answers(answers.population, neighbors)
-        if answers.sizes is not None:
-            _check_alone((answers.sizes,), neighbors)
-            whole += answers.sizes.rho
-        if isinstance(answers.population, Measured):
-            return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)
+        cost_of_answers(answers.population, neighbors)
+        _check_alone(() if answers.sizes is None else (answers.sizes,), neighbors)
+        is_selected = isinstance(answers.population, ChosenMarginals)
         for stratum in answers.inside:
-            _check_alone(stratum, neighbors)
-        return whole + max(map(sum_rho, answers.inside))
+            (_check_alone if is_selected else _cost_together)(stratum, neighbors)
+        return answers.rho
     if isinstance(answers, PlannedAnswers):
         return _cost_together(answers.answers, neighbors)
     if isinstance(answers, ChosenMarginals):

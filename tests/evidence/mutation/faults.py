@@ -1218,8 +1218,8 @@ FAULTS = (
     Fault(
         "strata of selected marginals are not shrunk",
         "das/synthesis/strata.py",
-        "Target(one.shrunk(variances[each]) / one.size",
-        "Target(one.noisy / one.size",
+        "one.shrunk(variances[each]) / one.size",
+        "one.noisy / one.size",
         (
             STRATA_UNIT + "test_strata_of_selected_marginals_keep_what_is_their_own_"
             "and_shrink_what_is_noise[True]",
@@ -1457,8 +1457,8 @@ FAULTS = (
     Fault(
         "what is measured in strata costs nothing",
         SURVEY_COSTS,
-        "return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)",
-        "return whole",
+        "(_check_alone if is_selected else _cost_together)(stratum, neighbors)",
+        "_ = stratum",
         (SURVEY_COSTS_UNIT + "test_strata_and_selections_cost_what_is_stated",),
     ),
     Fault(
