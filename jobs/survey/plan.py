@@ -58,6 +58,7 @@ from jobs.survey.checks import (
     PublicStratum,
     check_each,
     check_survey,
+    combinations,
     read_weights,
     require,
     stratum_name,
@@ -324,11 +325,14 @@ def _synthesis_strata(config: SurveyConfig, domain: Domain) -> SynthesisStrata |
         return None
     released = _microdata_domain(synthesis, domain)
     shape = [released.sizes[i] for i in released.positions(stated.attributes)]
-    weights = np.full(shape, 1.0 / math.prod(shape))
+    levels = [config.data.columns[name].levels for name in stated.attributes]
+    n_strata = len(combinations(levels, "attributes"))
+    weights = np.full(n_strata, 1.0 / n_strata)
     if stated.weights is not None:
         public = public_strata(config, stated.attributes, stated.weights)
-        weights = np.array([float(one.weight) for one in public.values()]).reshape(shape)
-    strata = SynthesisStrata.of(released, stated.attributes, weights, float(stated.min_share))
+        weights = np.array([float(one.weight) for one in public.values()])
+    least, weights = float(stated.min_share), weights.reshape(shape)
+    strata = SynthesisStrata.of(released, stated.attributes, weights, least)
     return None if stated.weights is None else strata  # measured weights are known later
 
 
