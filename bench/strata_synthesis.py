@@ -1,12 +1,14 @@
 """Microdata of strata: everybody's model, one of each stratum, and strata shrunk toward everybody.
 
     python -m bench.strata_synthesis [--quick] [--epsilons 0.1 1 5] [--seeds N]
-    python -m bench.strata_synthesis --methods mst mst_strata aim aim_strata
+    python -m bench.strata_synthesis --methods mst mst_strata mst_shrunk aim aim_strata aim_shrunk
 
 ACS 2018, 227,658 persons, ten attributes; strata are sex by race whose share of a holdout exceeds
 0.1 %, the rest pooled. The holdout gives the weights too, so they are public. `everybody` is the
 mixture without strata, `strata` one mixture of each stratum at full rho (they are disjoint), and
-`shrunk` everybody at two thirds of rho and every stratum at the other third.
+`shrunk` everybody at two thirds of rho and every stratum at the other third. `shrunk_private` has no
+public weights: a twentieth of rho counts the strata. `mst`, `mst_strata`, `mst_shrunk` are the same
+three of MST, and so on.
 
 - everyone: mean 3-way L1 error of all ten attributes.
 - parity: Definition 11 with the 3-way error of the eight inner attributes; k = 15 strata or so.
@@ -27,12 +29,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from bench.synthesis import release_aim, release_mst
+from bench.synthesis import SMALL_AIM, release_aim, release_gem, release_mst
 from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.privacy.accounting import rho_from_epsilon
 from das.queries.sensitivity import Neighbors
-from das.synthesis.measure import Spending, measure_marginals, measure_strata
+from das.synthesis.adaptive import measure_adaptively, measure_chosen_strata, measure_tree
+from das.synthesis.measure import Spending, measure_marginals, measure_sizes, measure_strata
 from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import Strata, synthesize_strata
@@ -47,8 +50,10 @@ MIXTURES = ("everybody", "strata", "shrunk")
 GRAPHICAL: dict[str, Callable[[Records, Fraction, int, int], Records]] = {
     "mst": release_mst,
     "aim": release_aim,
+    "gem": release_gem,
 }
-METHODS = (*MIXTURES, *GRAPHICAL, *(f"{name}_strata" for name in GRAPHICAL))
+SHRUNK = ("mst_shrunk", "aim_shrunk", "shrunk_private", "mst_private", "aim_private")
+METHODS = (*MIXTURES, *GRAPHICAL, *(f"{name}_strata" for name in GRAPHICAL), *SHRUNK)
 
 
 def data(seed: int) -> tuple[Records, Strata]:
@@ -112,14 +117,38 @@ def release(method: str, truth: Records, strata: Strata, rho: Fraction, seed: in
         return mixture(truth, rho, key, n, Fit())
     if method == "strata":
         return one_by_one(truth, strata, rho, seed)
-    model, _, by_strata = method.partition("_")
-    if by_strata:
+    model, _, way = method.partition("_")
+    if way == "strata":
         return one_by_one(truth, strata, rho, seed, model)
     if method in GRAPHICAL:
         return GRAPHICAL[method](truth, rho, seed, n)
-    measured = measure_strata(Confidential(truth), strata, rho, Neighbors.UNBOUNDED, Streams(key))
-    assert measured.rho == rho
-    return synthesize_strata(measured, Fit(), n, seed)
+    return shrunk(model, truth, None if way == "private" else strata, rho, seed)
+
+
+def shrunk(model: str, truth: Records, strata: Strata | None, rho: Fraction, seed: int) -> Records:
+    """Everybody and strata together; without strata their sizes are measured too."""
+    data, streams, to = (
+        Confidential(truth),
+        Streams(NoiseKey.for_testing(seed)),
+        Neighbors.UNBOUNDED,
+    )
+    rest, steps = rho, 400
+    if strata is None:
+        strata, sizes = measure_sizes(data, ATTRIBUTES, 0.001, rho / 20, to, streams)
+        rest -= sizes.rho
+    if model == "shrunk":
+        measured = measure_strata(data, strata, rest, to, streams)
+    else:
+        part = rest * Spending().population
+        everybody = (
+            measure_tree(data, part, to, streams)
+            if model == "mst"
+            else measure_adaptively(data, part, to, streams, SMALL_AIM)
+        )
+        steps = 1000
+        measured = measure_chosen_strata(data, strata, everybody, rest - everybody.rho, to, streams)
+    assert measured.rho == rest
+    return synthesize_strata(measured, Fit(steps=steps), len(truth.codes), seed)
 
 
 def evaluate(truth: Records, released: Records, strata: Strata) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
     python -m bench.synthesis [--quick] [--data NAME] [--epsilons 1 5] [--seeds N]
     python -m bench.synthesis --methods mixture mst
+    python -m bench.synthesis --quick --mbi CHECKOUT
 
 Adult (48,842 records, 15 attributes, 4 x 10^16 cells) unless another file of tests/data is named. Each
 release is of the stated epsilon at delta 10^-9 by zCDP, unbounded neighbors, and as many records as
@@ -11,6 +12,9 @@ peak is of the whole process (0.15 GB of it imports). Seeds are 0, 1, ...; none 
 
 `aim` is AIM with a model of 1 MB and 50 steps a round, which takes longer than the mixture;
 `aim_official`, in full runs only, has the size of its authors, one seed, and is stopped at the limit.
+`aim_mbi` is that of ryan112358/private-pgm in the size of `aim`, with the same rho, from a checkout
+that the reader makes: one before its change from numpy to jax (514dea3, 2024-11-09) if there is no
+jax. Of the packages hdmm and autodp, which it imports and hardly uses, stand-ins are made.
 
 Prints a table, mean and standard error over seeds, and one line of JSON.
 """
@@ -18,32 +22,52 @@ Prints a table, mean and standard error over seeds, and one line of JSON.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import itertools
 import json
+import math
 import os
 import resource
 import subprocess
 import sys
 import time
+import types
+import warnings
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from scipy import sparse
 
+from das.arrays import FloatArray
 from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
+from das.mechanisms.exponential import Selection
 from das.privacy.accounting import rho_from_epsilon
 from das.queries.sensitivity import Neighbors
 from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
 from das.synthesis.graphical import synthesize_graphical
-from das.synthesis.measure import Spending, measure_marginals
-from das.synthesis.mixture import Fit, synthesize
-from das.synthesis.records import Records
-from das.synthesis.targets import targets_of
+from das.synthesis.measure import (
+    Measurer,
+    Spending,
+    marginal_query,
+    measure_marginals,
+    merge_rare,
+)
+from das.synthesis.mixture import Fit, draw_records, refit_mixture, synthesize
+from das.synthesis.records import Records, merged_counts
+from das.synthesis.strata import onto_simplex
+from das.synthesis.targets import Targets, centered, rounded, targets_of
 from tests.builders.microdata import k_way_error, read_microdata
 from tests.checkout import ROOT
 
 DELTA = Fraction(1, 10**9)
 # A model of 1 MB and 50 steps a round take as many core seconds as the mixture, or more.
+MBI = "BENCH_MBI"  # names the checkout to the process of a release
 SMALL_AIM = AdaptiveRounds(most_megabytes=1.0, steps=50)
 
 
@@ -84,12 +108,96 @@ def release_official_aim(truth: Records, rho: Fraction, seed: int) -> Records:
     return release_aim(truth, rho, seed, rounds=AdaptiveRounds())
 
 
+def release_gem(truth: Records, rho: Fraction, seed: int, n: int | None = None) -> Records:
+    """GEM: in rounds, measure the pair that a mixture of products misses most, and refit.
+
+    Its authors spend 0.67 of the epsilon of a round to select, so 0.8 of its rho.
+    """
+    streams = Streams(NoiseKey.for_testing(seed))
+    neighbors, spending = Neighbors.UNBOUNDED, Spending()
+    one_way = Measurer(truth, neighbors, streams).one_way(
+        rho * spending.one_way / len(truth.domain.names), 1
+    )
+    merging = merge_rare(one_way)
+    recoded = Measurer(merging.recode(truth), neighbors, streams)
+    domain, rng = recoded.records.domain, np.random.default_rng(seed)
+    tables = [merged_counts(one, merging, i) for i, one in enumerate(one_way)]
+    size = max(1.0, float(np.mean([counts.sum() for counts, _ in tables])))
+    alone = tuple(np.maximum(rounded(onto_simplex(counts, size)), 0.5) for counts, _ in tables)
+    sds = np.array([math.sqrt(variance.max()) for _, variance in tables])
+    levels = tuple(
+        rng.dirichlet(50.0 * each / each.sum() + 1e-3, Fit().components) for each in alone
+    )
+    pairs = [*itertools.combinations(range(len(domain.names)), 2)]
+    each_round = rho * (1 - spending.one_way) / GEM_ROUNDS
+    selection = Selection.costing(each_round * GEM_SELECTS, 1)
+    sums: dict[tuple[int, int], FloatArray] = {}
+    times: Counter[tuple[int, int]] = Counter()
+    for number in range(GEM_ROUNDS):
+        scores = [
+            int(np.abs(recoded.records.marginal(p) - np.rint(size * pair_of(levels, p))).sum())
+            for p in pairs
+        ]
+        pair = pairs[selection.choose(scores, streams.bits((2, number)))]
+        query = marginal_query(domain, pair)
+        answer = recoded.measure(query, each_round - selection.rho, (3, number))
+        times[pair] += 1
+        noisy = answer.answers.reshape([domain.sizes[i] for i in pair])
+        sums[pair] = sums.get(pair, np.zeros(noisy.shape)) + centered(noisy.astype(float))
+        sd = math.sqrt(float(answer.mechanism.continuous_variance))
+        targets = Targets(
+            size,
+            alone,
+            {each: rounded(table / times[each]) for each, table in sums.items()},
+            sds,
+            {each: sd / math.sqrt(times[each]) for each in sums},
+        )
+        fitted = refit_mixture(domain, targets, Fit(steps=60, rate=0.1), levels)
+        levels = fitted.levels
+    return draw_records(fitted, merging, truth.domain, n or len(truth.codes), rng)
+
+
+def pair_of(levels: tuple[FloatArray, ...], pair: tuple[int, int]) -> FloatArray:
+    """Shares of a mixture by two attributes."""
+    i, j = pair
+    return np.asarray(levels[i].T @ levels[j] / len(levels[i]))
+
+
+def release_mbi_aim(truth: Records, rho: Fraction, seed: int) -> Records:
+    """AIM of private-pgm, in the size of `aim`: marginals of three, 1 MB, 50 steps a round."""
+    checkout = os.environ[MBI]
+    sys.path[:0] = [checkout, f"{checkout}/src", f"{checkout}/mechanisms"]
+    for name in ("hdmm", "hdmm.matrix", "autodp"):
+        sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules["hdmm.matrix"])["Identity"] = lambda n: sparse.identity(n, format="csr")
+    vars(sys.modules["autodp"])["privacy_calibrator"] = None
+    warnings.simplefilter("ignore", FutureWarning)
+    from aim import AIM  # type: ignore[import-not-found]
+    from mbi import Dataset, Domain  # type: ignore[import-not-found]
+
+    names = list(truth.domain.names)
+    data = Dataset(
+        pd.DataFrame(truth.codes, columns=names), Domain(names, list(truth.domain.sizes))
+    )
+    np.random.seed(seed)  # noqa: NPY002 - it draws from the generator of the process
+    size = {"max_model_size": SMALL_AIM.most_megabytes, "max_iters": SMALL_AIM.steps}
+    mechanism = AIM(1.0, float(DELTA), **size)
+    mechanism.rho = float(rho)
+    workload = [(three, 1.0) for three in itertools.combinations(names, SMALL_AIM.order)]
+    _, drawn = mechanism.run(data, workload, num_synth_rows=len(truth.codes))
+    return Records(truth.domain, drawn.df[names].to_numpy(np.int64))
+
+
 METHODS: dict[str, Callable[[Records, Fraction, int], Records]] = {
     "mixture": release_mixture,
     "mst": release_mst,
     "aim": release_aim,
     "aim_official": release_official_aim,
+    "gem": release_gem,
+    "aim_mbi": release_mbi_aim,
 }
+GEM_ROUNDS = 30
+GEM_SELECTS = Fraction(4, 5)
 QUICK = ("mixture", "mst", "aim")
 
 
@@ -157,15 +265,23 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(METHODS))
     parser.add_argument("--limit", type=float, default=3600, help="seconds of one release")
     parser.add_argument("--seeds", type=int)
+    parser.add_argument("--mbi", metavar="CHECKOUT", help="of ryan112358/private-pgm")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         name, method, epsilon, seed = arguments.one
-        print(json.dumps(one_release(name, method, epsilon, int(seed))))
+        with contextlib.redirect_stdout(io.StringIO()):  # others print as they go
+            found = one_release(name, method, epsilon, int(seed))
+        print(json.dumps(found))
         return
     epsilons = arguments.epsilons or (["1", "5"] if arguments.quick else ["0.1", "0.5", "1", "5"])
     n_seeds = arguments.seeds or (2 if arguments.quick else 5)
-    methods = arguments.methods or (QUICK if arguments.quick else list(METHODS))
+    methods = arguments.methods or [*(QUICK if arguments.quick else METHODS)]
+    if arguments.mbi:
+        os.environ[MBI] = str(Path(arguments.mbi).resolve())
+        methods = [*dict.fromkeys([*methods, "aim_mbi"])]
+    elif "aim_mbi" in methods:
+        methods.remove("aim_mbi")
     results: dict[str, dict[str, dict[str, float]]] = {}
     print("| epsilon | method | 3-way | 2-way | core seconds | peak GB |")
     print("|---|---|---|---|---|---|")
@@ -184,7 +300,7 @@ def main() -> None:
                 continue
             print(f"| {epsilon} | {method} | stopped after {arguments.limit:.0f} s |", flush=True)
             results[epsilon][method] = {"stopped_after_seconds": arguments.limit}
-    print(json.dumps(results))
+    print(json.dumps({"seeds": n_seeds, "synthesis": results}))
 
 
 if __name__ == "__main__":

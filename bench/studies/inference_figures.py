@@ -1,6 +1,7 @@
 """The figures of Gong (Towards Good Statistical Inference, 2020) as numbers.
 
     python -m bench.studies.inference_figures [--draws N] [--steps N] [--output FILE.json]
+        [--plot FILE.png]
 
 Fits: pairs x ~ Poisson(10), y = -5 + 4 x + N(0, 25), ten of them, with continuous and with discrete
 Laplace noise of epsilon 0.5, 0.2, 0.1 and none; for each of N draws (20) the line and its 95 %
@@ -11,7 +12,8 @@ Chain: the Metropolised independence sampler on the table of 2 sexes by 23 ages 
 men and minors are kept: acceptance by inverse scale of the proposals, for discrete and continuous
 noise, and traces of two cells at 0.6, one proposed and one solved for, every hundredth state.
 
-Prints two tables and one line of JSON; --output also writes the JSON, with all ellipses and traces.
+Prints two tables and one line of JSON; --output also writes the JSON, with all ellipses and traces;
+--plot draws the lines of all draws (figure 1), acceptance and traces (figure 2).
 """
 
 from __future__ import annotations
@@ -128,17 +130,54 @@ def chains(steps: int) -> dict[str, Any]:
     return out
 
 
+def plot(found: dict[str, Any], path: Path) -> None:
+    """Draw the centers of the fits, the acceptance, and the traces of two cells."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(2, 3, figsize=(15, 8), layout="constrained")
+    colors = dict(zip(("inf", "0.5", "0.2", "0.1"), plt.get_cmap("tab10").colors, strict=False))
+    for panel, kind in zip(panels[0], ("ignored", "modelled"), strict=False):
+        for case in found["fits"]:
+            centers = [one[kind]["center"] for one in case["draws"] if one.get(kind)]
+            if centers:
+                mark = "x" if case["noise"] == "discrete" else "o"
+                label = f"epsilon {case['epsilon']}, {case['noise']}"
+                panel.plot(*zip(*centers, strict=True), mark, color=colors[case["epsilon"]],
+                           label=label, markersize=4)  # fmt: skip
+        panel.plot(*LINE, "k+", markersize=14, label="true line")
+        panel.set(title=f"Figure 1: noise {kind}", xlabel="intercept", ylabel="slope")
+        panel.legend(fontsize=7)
+    for name in KINDS:
+        accepted = [found["chains"][f"acceptance_{float(scale)}"][name] for scale in SCALES]
+        panels[0, 2].plot([*map(float, SCALES)], accepted, "o-", label=name)
+        for panel, cell in zip(panels[1], ("proposed", "solved"), strict=False):
+            trace = found["chains"][f"traces_{name}"][cell]
+            panel.plot(100 * np.arange(len(trace)), trace, linewidth=0.6, label=name)
+            panel.set(title=f"Figure 2: trace of a {cell} cell", xlabel="state")
+            panel.legend()
+    panels[0, 2].set(title="Figure 2: acceptance", xlabel="inverse scale of the proposals")
+    panels[0, 2].legend()
+    panels[1, 2].axis("off")
+    figure.savefig(path, dpi=80)
+
+
 def main() -> None:
     """Fit, sample, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--steps", type=int, default=100_000, help="states of each chain")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
     found: dict[str, Any] = {"fits": fits(given.draws), "chains": chains(given.steps)}
     if given.output is not None:
         given.output.parent.mkdir(parents=True, exist_ok=True)
         given.output.write_text(json.dumps(found))
+    if given.plot is not None:
+        plot(found, given.plot)
     short = {k: v for k, v in found["chains"].items() if k.startswith("acceptance")}
     print(json.dumps({"draws": given.draws, "steps": given.steps, **short}))
 

@@ -35,8 +35,14 @@ from das.synthesis.graphical import (
     junction_tree,
     targets_of_marginals,
 )
-from das.synthesis.measure import Measurer, marginal_query, merge_rare, revealed
+from das.synthesis.measure import (
+    Measurer,
+    marginal_query,
+    merge_rare,
+    revealed,
+)
 from das.synthesis.records import ChosenMarginals, Merging, NoisyAnswer, Records, Selected
+from das.synthesis.strata import MeasuredStrata, Strata
 
 # The first index of a position says what is drawn, the second in which round.
 _ONE_WAY, _SELECTION, _ANSWER = 0, 1, 2
@@ -211,6 +217,51 @@ def measure_adaptively(
         if changed <= _EXPECTED_SIZE * math.sqrt(variance) * before.size:
             for_answer, for_selection = 4 * for_answer, 4 * for_selection
     return measured
+
+
+def measure_chosen_strata(
+    truth: Confidential[Records],
+    strata: Strata,
+    population: ChosenMarginals,
+    rho: Fraction,
+    neighbors: Neighbors,
+    streams: Streams,
+) -> MeasuredStrata:
+    """Measure, in all strata in parallel, the marginals that were selected population-wide.
+
+    Half of rho measures the one-way marginals of a stratum, half the selected ones, without the
+    attributes of the strata. So nothing is selected from few records, and all strata have tables of
+    the same attributes, which can be shrunk.
+
+    Args:
+      truth: The records.
+      strata: The strata.
+      population: Result of `measure_tree` or `measure_adaptively` for the records.
+      rho: The cost beside that of the population, positive.
+      neighbors: Which data sets count as neighbors.
+      streams: The noise streams of `population`.
+
+    Law: as `measure_tree`, with independent noise in every stratum. A record pays in its stratum
+    alone; one that moves between two pays half of it in each.
+
+    Raises:
+      BudgetError: rho is not positive.
+      SchemaError: A marginal is too large.
+    """
+    records = revealed(truth, rho)
+    inner = strata.inner(records.domain)
+    codes = population.merging.recode(records).codes[:, inner]
+    selected = ([i for i in inner if i in one.query.kept] for one in population.marginals)
+    sets = {tuple(inner.index(i) for i in each): None for each in selected}
+    chosen = [each for each in sets if len(each) > 1]
+    alone = rho / 2 if chosen else rho
+    costs: dict[Attributes, Fraction] = {(i,): alone / len(inner) for i in range(len(inner))}
+    costs |= dict.fromkeys(chosen, rho / 2 / max(1, len(chosen)))
+    recoded = Records(population.merged.only(inner), codes)
+    queries = [(marginal_query(recoded.domain, each), cost) for each, cost in costs.items()]
+    whole = Measurer(recoded, neighbors, streams)
+    inside = whole.inside(strata.of_records(records.codes), [queries] * strata.n_strata)
+    return MeasuredStrata(strata, population, inside)
 
 
 def _distance(records: Records, attributes: Attributes, expected: FloatArray) -> int:

@@ -36,6 +36,7 @@ Attributes = tuple[int, ...]
 _MOST_HALVINGS = 25  # of a step; the one that remains is 3e-8 of it
 _GROWTH = 1.3  # of the step after one that was taken
 _FIRST_STEP = 2.0  # over the largest weight
+_EXCLUDED = -1e4  # potential of a level that evidence excludes; exp of it is 0, differences finite
 _ENOUGH = 1e-10  # relative decrease of the loss at which steps end
 
 
@@ -262,6 +263,15 @@ class GraphicalModel:
     def marginal(self, attributes: Attributes) -> FloatArray:
         """Return shares by the levels of some attributes of one clique, numbered from 0, rising."""
         return self.tree.marginal(self.beliefs, attributes)
+
+    def given(self, levels: Mapping[int, int]) -> list[FloatArray]:
+        """Return the marginals of all cliques of the tree, given levels of some attributes."""
+        potentials = dict(self.potentials)
+        for i, level in levels.items():
+            evidence = np.full(self.tree.sizes[i], _EXCLUDED)
+            evidence[level] = 0.0
+            potentials[i,] = potentials.get((i,), 0.0) + evidence
+        return self.tree.beliefs(potentials)
 
 
 def targets_of_marginals(measured: ChosenMarginals) -> tuple[float, dict[Attributes, Target]]:

@@ -20,6 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from das.arrays import IntArray
 from das.confidential import Confidential
 from das.definition import Definition
 from das.errors import BudgetError, SchemaError
@@ -50,6 +51,8 @@ POPULATION_SHARE = Fraction(2, 3)
 PAIRS_VARY = 0.01
 
 # Positions of streams begin with the number of the phase, 1 to 3, or of the stratum after these.
+# With strata nothing is measured again, so the position of phase 3 counts their sizes.
+_SIZES = (3, 0)
 _FIRST_STRATUM = 4
 _ONE_ROW = np.zeros(1, np.int64)
 
@@ -137,6 +140,26 @@ class Measurer:
             self.measure(marginal_query(domain, (i,)), rho, (phase, i))
             for i in range(len(domain.names))
         )
+
+    def inside(
+        self, stratum_of: IntArray, costs: Sequence[Sequence[tuple[Query, Fraction]]]
+    ) -> tuple[tuple[NoisyAnswer, ...], ...]:
+        """Measure queries in every stratum, in parallel.
+
+        Args:
+          stratum_of: int64[n], the stratum of each record.
+          costs: Per stratum its queries, each with its cost.
+        """
+        inside = []
+        for stratum, queries in enumerate(costs):
+            codes = self.records.codes[stratum_of == stratum]
+            part = replace(self, records=Records(self.records.domain, codes))
+            answers = [
+                part.measure(query, cost, (_FIRST_STRATUM + stratum, i))
+                for i, (query, cost) in enumerate(queries)
+            ]
+            inside.append(tuple(answers))
+        return tuple(inside)
 
 
 def measure_marginals(
@@ -231,20 +254,41 @@ def measure_strata(
     inner = strata.inner(records.domain)
     domain = population.merged.only(inner)
     codes = population.merging.recode(records).codes[:, inner]
-    stratum_of = strata.of_records(records.codes)
     plan = plan_pairs(domain, neighbors, spending.weighting).measure_exactly(rho - population.rho)
     (counted,) = (int(a.answers[0]) for a in population.residuals if not a.query.kept)
-    inside = []
-    for stratum, share in enumerate(strata.shares()):
-        part = Records(domain, codes[stratum_of == stratum])
-        measurer = Measurer(part, neighbors, streams)
-        costs = costs_inside(plan, float(share) * max(1, counted))
-        answers = [
-            measurer.measure(query, cost, (_FIRST_STRATUM + stratum, i))
-            for i, (query, cost) in enumerate(costs)
-        ]
-        inside.append(tuple(answers))
-    return MeasuredStrata(strata, population, tuple(inside))
+    costs = [costs_inside(plan, float(share) * max(1, counted)) for share in strata.shares()]
+    whole = Measurer(Records(domain, codes), neighbors, streams)
+    return MeasuredStrata(strata, population, whole.inside(strata.of_records(records.codes), costs))
+
+
+def measure_sizes(
+    truth: Confidential[Records],
+    names: Sequence[str],
+    least: float,
+    rho: Fraction,
+    neighbors: Neighbors,
+    streams: Streams,
+) -> tuple[Strata, NoisyAnswer]:
+    """Measure the counts by the attributes of strata, and define the strata by them.
+
+    Args:
+      truth: The records.
+      names: Attributes of the strata.
+      least: Largest share of the noisy counts that is pooled.
+      rho: The cost, positive.
+      neighbors: Which data sets count as neighbors.
+      streams: The noise streams of the measurements that follow.
+
+    Law: counts are exact + independent discrete Gaussian noise, given uniform bits.
+
+    Raises:
+      BudgetError: rho is not positive.
+      SchemaError: As `Strata.of`, or the marginal is too large.
+    """
+    records = revealed(truth, rho)
+    query = marginal_query(records.domain, records.domain.positions(names))
+    counted = Measurer(records, neighbors, streams).measure(query, rho, _SIZES)
+    return Strata.of_counts(records.domain, names, counted, least), counted
 
 
 def costs_inside(plan: ExactPlan, size: float) -> list[tuple[Query, Fraction]]:

@@ -18,16 +18,32 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
+from das.synthesis.graphical import (
+    Attributes,
+    GraphicalModel,
+    Target,
+    fit_model,
+    targets_of_marginals,
+)
 from das.synthesis.mixture import Fit, draw_records, fit_mixture, products, refit_mixture
-from das.synthesis.records import Domain, Generator, Measured, NoisyAnswer, Records, sum_rho
+from das.synthesis.records import (
+    ChosenMarginals,
+    Domain,
+    Generator,
+    Measured,
+    NoisyAnswer,
+    Records,
+    sum_rho,
+    unmerge,
+)
 from das.synthesis.targets import Targets, centered, residual_block, rounded, targets_of
 
 # A stratum starts from the pooled model, so it takes fewer and smaller steps.
@@ -40,6 +56,7 @@ _HALVINGS = 60  # of an interval; what remains of it is 10^-18
 _STRICT = 2.0
 _MOST_VARIANCE = 1e6  # of shares, for that of one record; the noise of a stratum is then all kept
 _LEAST_OF_PRIOR = 1e-3  # of what is expected of a level remains possible
+_LEAST_WEIGHT = 1e-12  # of a combination in its stratum, so that one without records has a model
 _NEARLY_ONE = 1e-6  # how far a sum of weights may be from it, as rounded shares of a table are
 
 
@@ -52,13 +69,15 @@ class Strata:
       weights: Public share of every combination of levels of the attributes, float64[n_i, ...],
         summing to 1.
       groups: int64[n_i, ...], the stratum of each combination, 0 or more.
-      sample: Number of records of the public sample that gave the weights; None if they are exact.
+      sample: Number of records of the public sample that gave the weights; None without a sample.
+      weight_sd: Standard deviation of the noise of every weight, if noisy counts gave the weights.
     """
 
     attributes: tuple[int, ...]
     weights: FloatArray
     groups: IntArray
     sample: int | None = None
+    weight_sd: float = 0.0
 
     @classmethod
     def of(
@@ -103,10 +122,45 @@ class Strata:
         groups[is_own] = np.arange(is_own.sum())
         return cls(tuple(sorted(places)), table, groups, sample)
 
+    @classmethod
+    def of_counts(
+        cls, domain: Domain, names: Sequence[str], counted: NoisyAnswer, least: float
+    ) -> Strata:
+        """Make strata from noisy counts of the combinations; negative counts are projected to 0.
+
+        Args:
+          domain: Domain of the records.
+          names: Attributes of the counts.
+          counted: Their noisy marginal, with the attributes in the order of the domain.
+          least: Largest weight that is pooled.
+
+        Raises:
+          SchemaError: As `of`.
+        """
+        names = [name for name in domain.names if name in names]
+        shape = [domain.sizes[i] for i in domain.positions(names)]
+        total = max(1.0, float(counted.answers.sum()))
+        weights = onto_simplex(counted.answers.astype(np.float64), total) / total
+        made = cls.of(domain, names, weights.reshape(shape), least)
+        noise = math.sqrt(counted.mechanism.continuous_variance)
+        return replace(made, weight_sd=noise / total)
+
     @property
     def n_strata(self) -> int:
         """Count the strata, the pool included if it holds anything."""
         return int(self.groups.max()) + 1
+
+    @property
+    def variances(self) -> FloatArray:
+        """Return the variance of the weight of each combination, float64[combinations].
+
+        A share w of a sample of m records has variance w (1 - w) / m.
+        """
+        weights = self.weights.reshape(-1)
+        if self.sample is None:
+            return np.full_like(weights, self.weight_sd**2)
+        rest = 1.0 / self.sample  # share of a combination without records in the sample
+        return np.asarray(np.maximum(weights * (1.0 - weights), rest) / self.sample)
 
     def inner(self, domain: Domain) -> tuple[int, ...]:
         """Return the positions of the attributes that do not define strata."""
@@ -127,22 +181,26 @@ class MeasuredStrata:
     """Noisy answers of the whole population and of every stratum; safe after the firewall.
 
     Attributes:
-      strata: Public strata.
+      strata: Strata by public weights or by `sizes`.
       population: Population-wide answers on all attributes, with rare levels merged.
-      inside: Per stratum the residuals of the other attributes, over their merged levels.
+      inside: Per stratum the answers on the other attributes, over their merged levels: their
+        residuals, or the marginals that were selected population-wide.
+      sizes: Noisy counts by the attributes of the strata; None if the weights are public.
     """
 
     strata: Strata
-    population: Measured
+    population: Measured | ChosenMarginals
     inside: tuple[tuple[NoisyAnswer, ...], ...]
+    sizes: NoisyAnswer | None = None
 
     @property
     def rho(self) -> Fraction:
-        """Return the total cost: the population-wide cost plus the largest cost of a stratum.
+        """Return the total cost: sizes and population, and the largest cost of a stratum.
 
         A changed record that moves from one stratum to another costs half in each.
         """
-        return self.population.rho + max(map(sum_rho, self.inside))
+        counted = Fraction(0) if self.sizes is None else self.sizes.rho
+        return counted + self.population.rho + max(map(sum_rho, self.inside))
 
 
 def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: int) -> Records:
@@ -152,13 +210,15 @@ def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: 
 
     Args:
       measured: Noisy answers.
-      fit: Parameters of the pooled fit.
-      n_records: Number of records. Strata get their public shares. If these are from a sample, they
-        are combined with noisy population-wide counts by precision.
+      fit: Parameters of the pooled fit; of graphical models, its steps alone.
+      n_records: Number of records. Strata get the shares of their weights. A mixture combines
+        weights of a sample, or noisy ones, with population-wide counts by precision.
       seed: Seed of fits and draws.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     strata, population = measured.strata, measured.population
+    if isinstance(population, ChosenMarginals):
+        return _synthesize_chosen(measured, population, fit, n_records, rng)
     targets = targets_of(population)
     model = fit_mixture(population.merged, targets, fit, rng)
     whole = population.domain
@@ -171,12 +231,11 @@ def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: 
         unmerged.append(model.levels[i][:, new] / np.bincount(new)[new])
     joint = products(unmerged)
     weights, variance = _weights(strata, joint.mean(0), targets)
-    cells = _apportioned(weights, n_records)
     levels = tuple(model.levels[i] for i in inner)
     holds = [(strata.groups == stratum).reshape(-1) for stratum in range(strata.n_strata)]
     priors = []
     for each in holds:
-        chances = joint[:, each].sum(1) + 1e-12
+        chances = joint[:, each].sum(1) + _LEAST_WEIGHT
         size = float(weights[each].sum()) * targets.size
         size_sd = math.sqrt(float(variance[each].sum())) * targets.size
         priors.append(Prior(levels, chances / chances.sum(), size, size_sd))
@@ -185,24 +244,116 @@ def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: 
         inside: variance_between([blocks[inside] for _, blocks in tables])
         for inside in tables[0][1]
     }
-    parts = []
-    for each, prior, (size, blocks) in zip(holds, priors, tables, strict=True):
-        n = int(cells[each].sum())
-        if not n:
-            continue
+
+    def draw(stratum: int, n: int) -> IntArray:
+        (size, blocks), prior = tables[stratum], priors[stratum]
         aims = stratum_targets(size, blocks, variances, prior)
         start = _chosen(levels, prior.chances, STRATUM_FIT, rng)
         fitted = refit_mixture(merged, aims, STRATUM_FIT, start)
-        drawn = draw_records(fitted, merging, domain, n, rng)
-        codes = np.empty((n, len(whole.names)), np.int64)
-        codes[:, list(inner)] = drawn.codes
+        return draw_records(fitted, merging, domain, n, rng).codes
+
+    return _join(strata, whole, _apportioned(weights, n_records), draw, rng)
+
+
+def _synthesize_chosen(
+    measured: MeasuredStrata, population: ChosenMarginals, fit: Fit, n_records: int, rng: Generator
+) -> Records:
+    """Fit graphical models: one to the population, and one to the shrunk tables of each stratum."""
+    strata, whole = measured.strata, population.domain
+    inner, weights = strata.inner(whole), strata.weights.reshape(-1)
+    merging = population.merging.only(inner)
+    total, targets = targets_of_marginals(population)
+    model = fit_model(population.merged.sizes, targets, fit.steps)
+    tables: list[dict[Attributes, Block]] = []
+    for stratum, answers in enumerate(measured.inside):
+        is_here = (strata.groups == stratum).reshape(-1)
+        stated = total * weights[is_here].sum(), total * math.sqrt(strata.variances[is_here].sum())
+        marginals = ChosenMarginals(whole.only(inner), merging, (), (), answers)
+        counted, found = targets_of_marginals(marginals)
+        precision = sum(float(each.weight) / each.shares.size for each in found.values())
+        size = combined_size(stated, (counted, counted / math.sqrt(precision)))
+        expected = _expected(strata, stratum, population, model, found)
+        tables.append({})
+        for each, shares in expected.items():
+            noisy, scales = found[each].shares * counted, (shares * (1.0 - shares)).reshape(-1)
+            deviation = counted / math.sqrt(found[each].weight)
+            tables[-1][each] = Block(noisy, shares * size, None, scales, deviation, size)
+    variances = {each: variance_between([table[each] for table in tables]) for each in tables[0]}
+
+    def draw(stratum: int, n: int) -> IntArray:
+        aims = {
+            each: Target(
+                one.shrunk(variances[each]) / one.size, np.array((one.size / one.deviation) ** 2)
+            )
+            for each, one in tables[stratum].items()
+        }
+        fitted = fit_model(merging.sizes(), aims, fit.steps)
+        return unmerge(fitted.tree.draw(fitted.beliefs, n, rng), merging, rng)
+
+    return _join(strata, whole, _apportioned(weights, n_records), draw, rng)
+
+
+def _expected(
+    strata: Strata,
+    stratum: int,
+    population: ChosenMarginals,
+    model: GraphicalModel,
+    sets: Iterable[Attributes],
+) -> dict[Attributes, FloatArray]:
+    """Return the shares that the model of the population expects in a stratum.
+
+    Args:
+      strata: The strata.
+      stratum: The stratum, from 0.
+      population: Noisy answers of the population.
+      model: Model of the population.
+      sets: Attributes of the tables, numbered among those that do not define strata.
+    """
+    inner = strata.inner(population.domain)
+    places = {each: tuple(inner[i] for i in each) for each in sets}
+    parts, chances = [], []
+    for combination in np.argwhere(strata.groups == stratum):
+        levels = zip(strata.attributes, combination, strict=True)
+        evidence = {i: int(population.merging.new_level[i][level]) for i, level in levels}
+        beliefs = model.given(evidence)
+        parts.append({each: model.tree.marginal(beliefs, at) for each, at in places.items()})
+        chances.append(float(strata.weights[tuple(combination)]) + _LEAST_WEIGHT)
+    return {
+        each: np.average([part[each] for part in parts], axis=0, weights=chances) for each in places
+    }
+
+
+def _join(
+    strata: Strata,
+    domain: Domain,
+    cells: IntArray,
+    draw: Callable[[int, int], IntArray],
+    rng: Generator,
+) -> Records:
+    """Draw the records of every stratum, and give them the levels that define it.
+
+    Args:
+      strata: The strata.
+      domain: Domain of the records.
+      cells: int64[combinations], number of records of each combination of these levels.
+      draw: From the stratum and its number of records to the codes of the other attributes.
+      rng: Generator of the order.
+    """
+    parts = [np.zeros((0, len(domain.names)), np.int64)]
+    for stratum in range(strata.n_strata):
+        each = strata.groups.reshape(-1) == stratum
+        n = int(cells[each].sum())
+        if not n:
+            continue
+        codes = np.empty((n, len(domain.names)), np.int64)
+        codes[:, list(strata.inner(domain))] = draw(stratum, n)
         combination = np.repeat(np.arange(len(cells))[each], cells[each])
         labels = np.unravel_index(rng.permutation(combination), strata.weights.shape)
         for i, column in zip(strata.attributes, labels, strict=True):
             codes[:, i] = column
         parts.append(codes)
-    every = np.concatenate(parts) if parts else np.zeros((0, len(whole.names)), np.int64)
-    return Records(whole, every[rng.permutation(len(every))])
+    every = np.concatenate(parts)
+    return Records(domain, every[rng.permutation(len(every))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +391,8 @@ class Block:
     Attributes:
       noisy: float64[n_i, ...], the noisy table.
       goal: float64[n_i, ...], the prediction of the pooled model.
-      axes: float64[cells, freedom], orthonormal principal axes; freedom = prod(n_i - 1).
+      axes: float64[cells, freedom], orthonormal principal axes; freedom = prod(n_i - 1). None: the
+        cells themselves, of a table that is not centered.
       scales: float64[freedom], variance of one record along each axis.
       deviation: Standard deviation of the noise of each cell before centering.
       size: Records of the stratum, about.
@@ -248,7 +400,7 @@ class Block:
 
     noisy: FloatArray
     goal: FloatArray
-    axes: FloatArray
+    axes: FloatArray | None
     scales: FloatArray
     deviation: float
     size: float
@@ -280,7 +432,8 @@ class Block:
 
     def departure(self) -> FloatArray:
         """Return how far the noisy table is from the model along each axis, float64[freedom]."""
-        return np.asarray((self.noisy - self.goal).reshape(-1) @ self.axes)
+        away = (self.noisy - self.goal).reshape(-1)
+        return away if self.axes is None else np.asarray(away @ self.axes)
 
     def signal_variance(self, variance: float) -> FloatArray:
         """Return the variance of true departures along each axis, float64[freedom].
@@ -293,7 +446,8 @@ class Block:
         """Return the table shrunk toward the goal, given the between-stratum variance of shares."""
         signal = self.signal_variance(variance)
         kept = signal / (signal + self.deviation**2) * self.departure()
-        return np.asarray(self.goal + (self.axes @ kept).reshape(self.goal.shape))
+        moved = kept if self.axes is None else self.axes @ kept
+        return np.asarray(self.goal + moved.reshape(self.goal.shape))
 
 
 def variance_between(blocks: Sequence[Block]) -> float:
@@ -339,25 +493,32 @@ def blocks_of(
 ) -> tuple[float, dict[tuple[int, ...], Block]]:
     """Estimate the size of a stratum and pair its centered tables with the pooled model.
 
-    The size is the average of the public and the noisy size, weighted by precision. If the two
-    contradict each other, it is the noisy size. Shares are only as accurate as the size: at epsilon
-    5, sizes from a sample, off by 6 %, caused most of the error of means of small strata.
+    Shares are only as accurate as the size: at epsilon 5, sizes from a sample, off by 6 %, caused
+    most of the error of means of small strata.
     """
     tables = {}
     for answer in answers:
         inside, table, deviation = residual_block(answer)
         tables[inside] = (table, deviation)
     counted, deviation = tables.pop(())
-    public, noisy = prior.size_sd**2, deviation**2
-    weight = public / (public + noisy)
-    if abs(float(counted) - prior.size) > _SURPRISE * math.sqrt(public + noisy):
-        weight = 1.0
-    size = max(1.0, float(rounded(prior.size + weight * (float(counted) - prior.size))))
+    size = combined_size((prior.size, prior.size_sd), (float(counted), deviation))
     blocks = {
         inside: Block.of(table, prior.shares(inside), deviation, size)
         for inside, (table, deviation) in sorted(tables.items())
     }
     return size, blocks
+
+
+def combined_size(stated: tuple[float, float], counted: tuple[float, float]) -> float:
+    """Average two sizes of a stratum, each with its standard deviation, by precision.
+
+    If the two contradict each other, the result is the counted size. It is at least 1.
+    """
+    (size, sd), (noisy, noisy_sd) = stated, counted
+    weight = sd**2 / (sd**2 + noisy_sd**2)
+    if abs(noisy - size) > _SURPRISE * math.hypot(sd, noisy_sd):
+        weight = 1.0
+    return max(1.0, float(rounded(size + weight * (noisy - size))))
 
 
 def stratum_targets(
@@ -408,25 +569,22 @@ def onto_simplex(values: FloatArray, total: float) -> FloatArray:
 def _weights(
     strata: Strata, modelled: FloatArray, targets: Targets
 ) -> tuple[FloatArray, FloatArray]:
-    """Combine the public share and the model's share of each combination, by precision.
+    """Combine the stated share and the model's share of each combination, by precision.
 
-    A share w of a sample of m records has variance w (1 - w) / m. A count of the model has the
-    variance of the noise of the pairs that the model was fitted to.
+    A count of the model has the variance of the noise of the pairs that the model was fitted to.
 
     Returns:
       float64[combinations], and the variance of each.
     """
-    public = strata.weights.reshape(-1)
-    if strata.sample is None:
-        return public, np.zeros_like(public)
+    stated, of_stated = strata.weights.reshape(-1), strata.variances
+    if not of_stated.any():
+        return stated, of_stated
     places = strata.attributes
     pairs = [targets.pair_sd[pair] for pair in itertools.combinations(places, 2)]
     deviation = max(pairs, default=float(targets.one_way_sd[places[0]]))
-    rest = 1.0 / strata.sample  # share of a combination without records in the sample
-    of_sample = np.maximum(public * (1.0 - public), rest) / strata.sample
     of_model = (deviation / targets.size) ** 2
-    both = (public * of_model + modelled * of_sample) / (of_model + of_sample)
-    variance = of_sample * of_model / (of_model + of_sample)
+    both = (stated * of_model + modelled * of_stated) / (of_model + of_stated)
+    variance = of_stated * of_model / (of_model + of_stated)
     return np.asarray(both / both.sum()), np.asarray(variance)
 
 

@@ -165,7 +165,7 @@ def released_configuration(plan: SurveyPlan) -> dict[str, str]:
             stated["weights"] = f"weights-{one.label}.csv"
             files[stated["weights"]] = _weights_text(plan, one.weights, one.stratify_by)
     strata = None if config.synthesis is None else config.synthesis.strata
-    if strata is not None:
+    if strata is not None and strata.weights is not None:
         name = f"weights-{SYNTHESIS}.csv"
         document["synthesis"]["strata"]["weights"] = name
         files[name] = _weights_text(plan, strata.weights, strata.attributes)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -233,6 +234,7 @@ def answer_rows(answers: Answers | PlannedAnswers) -> Rows:
         for answer in of_phase
     ]
     whole = answers.population if isinstance(answers, MeasuredStrata) else answers
+    strata = answers.strata if isinstance(answers, MeasuredStrata) else None
     facts: dict[str, Any] = {
         "holds": _KINDS[type(answers)],
         "attributes": dict(zip(whole.domain.names, whole.domain.sizes, strict=True)),
@@ -243,12 +245,12 @@ def answer_rows(answers: Answers | PlannedAnswers) -> Rows:
     if not isinstance(whole, PlannedAnswers):
         facts["new_level"] = [levels.tolist() for levels in whole.merging.new_level]
         facts["kept"] = list(whole.merging.n_kept)
-    if isinstance(answers, MeasuredStrata):
+    if strata is not None:
         facts["strata"] = {
-            "attributes": [whole.domain.names[i] for i in answers.strata.attributes],
-            "groups": answers.strata.groups.tolist(),
+            "attributes": [whole.domain.names[i] for i in strata.attributes],
+            "groups": strata.groups.tolist(),
         }
-    if isinstance(answers, ChosenMarginals):
+    if isinstance(whole, ChosenMarginals):
         facts["selections"] = [
             {
                 "attributes": list(one.attributes),
@@ -256,14 +258,16 @@ def answer_rows(answers: Answers | PlannedAnswers) -> Rows:
                 "sensitivity": one.mechanism.sensitivity,
                 "candidates": one.n_candidates,
             }
-            for one in answers.selections
+            for one in whole.selections
         ]
     return pa.Table.from_pylist(rows, MARGINALS), facts
 
 
 def _phases(answers: Answers | PlannedAnswers) -> Iterator[tuple[int, Sequence[NoisyAnswer]]]:
-    """Yield (phase number, answers): 1 to 3 for all records, from 4 on one phase per stratum."""
+    """Yield (phase, answers): 0 for sizes of strata, 1 to 3 for all records, from 4 on strata."""
     if isinstance(answers, MeasuredStrata):
+        if answers.sizes is not None:
+            yield 0, (answers.sizes,)
         yield from _phases(answers.population)
         yield from enumerate(answers.inside, 4)
     elif isinstance(answers, PlannedAnswers):
@@ -312,7 +316,7 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
 
     Args:
       dataset: Folder of the dataset.
-      strata: Strata of the microdata, if the run file names any.
+      strata: Strata of the microdata with public weights, if the run file names any.
 
     Raises:
       OutputError: The measurements are not published, or damaged.
@@ -320,16 +324,16 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
     opened = Dataset.open(dataset)
     with understanding(dataset, _AGAIN):
         facts = opened.facts
-        n_strata = 0 if strata is None else strata.n_strata
-        phases: list[list[NoisyAnswer]] = [[] for _ in range(3 + n_strata)]
+        phases: dict[int, list[NoisyAnswer]] = defaultdict(list)
         for phase, answer in _queries(opened):
-            phases[phase - 1].append(answer)
+            phases[phase].append(answer)
         domain = _domain(opened)
         merging = Merging(
             tuple(np.array(levels, np.int64) for levels in facts["new_level"]), tuple(facts["kept"])
         )
-        first, second, third, *inside = map(tuple, phases)
-        if facts["holds"] == _KINDS[ChosenMarginals]:
+        first, second, third = (tuple(phases[phase]) for phase in (1, 2, 3))
+        whole: Measured | ChosenMarginals = Measured(domain, merging, first, second, third)
+        if "selections" in facts:
             selections = tuple(
                 Selected(
                     tuple(one["attributes"]),
@@ -338,9 +342,16 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
                 )
                 for one in facts["selections"]
             )
-            return ChosenMarginals(domain, merging, first, selections, second)
-        measured = Measured(domain, merging, first, second, third)
-        return measured if strata is None else MeasuredStrata(strata, measured, tuple(inside))
+            whole = ChosenMarginals(domain, merging, first, selections, second)
+        sizes = phases[0][0] if phases[0] else None
+        if sizes is not None:
+            known = facts["strata"]
+            strata = Strata.of_counts(domain, known["attributes"], sizes, least=0.0)
+            strata = replace(strata, groups=np.array(known["groups"], np.int64))
+        if strata is None:
+            return whole
+        inside = tuple(tuple(phases[4 + stratum]) for stratum in range(strata.n_strata))
+        return MeasuredStrata(strata, whole, inside, sizes)
 
 
 def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> Fraction:
@@ -354,8 +365,12 @@ def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> 
       OutputError: The noise costs more than the dataset states.
     """
     if isinstance(answers, MeasuredStrata):
-        whole = cost_of_answers(answers.population, neighbors)
-        return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)
+        cost_of_answers(answers.population, neighbors)
+        _check_alone(() if answers.sizes is None else (answers.sizes,), neighbors)
+        is_selected = isinstance(answers.population, ChosenMarginals)
+        for stratum in answers.inside:
+            (_check_alone if is_selected else _cost_together)(stratum, neighbors)
+        return answers.rho
     if isinstance(answers, PlannedAnswers):
         return _cost_together(answers.answers, neighbors)
     if isinstance(answers, ChosenMarginals):

@@ -231,17 +231,29 @@ class SynthesisStrataConfig(Model):
     attributes: list[Text] = Field(
         min_length=1, description="Attributes whose combinations are the strata."
     )
-    weights: LocalPath = Field(
-        description="Public CSV file as for means; its weights are the shares of the microdata."
+    weights: LocalPath | None = Field(
+        default=None,
+        description="Public CSV file as for means; its weights are the shares of the microdata. "
+        "Default: the sizes of the strata are measured.",
+    )
+    sizes_share: Part = Field(
+        default=Fraction(1, 20),
+        description="Without `weights`: part of the share that measures the sizes of the strata.",
     )
     min_share: MinShare = Field(
         default=Fraction(1, 1000), description="Strata of at most this weight are pooled."
     )
     population_model_share: Part = Field(
         default=Fraction(2, 3),
-        description="Part of the share that measures all records together; the rest measures the "
-        "strata.",
+        description="Part of the share, after the sizes, that measures all records together; the "
+        "rest measures the strata.",
     )
+
+    @model_validator(mode="after")
+    def _fits(self) -> SynthesisStrataConfig:
+        if self.weights is not None and "sizes_share" in self.model_fields_set:
+            raise ValueError("`sizes_share` has no effect with `weights`")
+        return self
 
 
 class SynthesisConfig(Model):
@@ -258,7 +270,8 @@ class SynthesisConfig(Model):
         "marginals are selected in rounds by what the model misses most (AIM); slow.",
     )
     strata: SynthesisStrataConfig | None = Field(
-        default=None, description="Of a mixture: strata that are measured apart, at no cost."
+        default=None,
+        description="Strata that are measured apart, in parallel, and shrunk toward all records.",
     )
     one_way_share: Part = Field(
         default=Fraction(3, 20),
@@ -316,7 +329,7 @@ class SynthesisConfig(Model):
     @model_validator(mode="after")
     def _fits(self) -> SynthesisConfig:
         of_phases = {"one_way_share", "n_remeasured_pairs"}
-        of_mixture = {"strata", "weighting", "components", "n_fits", *of_phases}
+        of_mixture = {"weighting", "components", "n_fits", *of_phases}
         foreign = set() if self.model == "mixture" else of_mixture
         if self.model != "adaptive":
             foreign = foreign | {"max_model_megabytes", "steps_per_round"}

@@ -58,6 +58,7 @@ from jobs.survey.checks import (
     PublicStratum,
     check_each,
     check_survey,
+    combinations,
     read_weights,
     require,
     stratum_name,
@@ -124,7 +125,7 @@ class SurveyPlan:
       domain: Attributes of the file, and their numbers of levels.
       means: The statistics.
       tables: The tables that keep exact marginals.
-      strata: Strata of the microdata, if the run file names any.
+      strata: Strata of the microdata with public weights, if the run file names any.
       marginals: The planned marginals, if the run file asks for any.
       solution: Name of a further solution; None: the release.
       released_root: Folder of a received release, which lies in no run folder.
@@ -324,9 +325,15 @@ def _synthesis_strata(config: SurveyConfig, domain: Domain) -> SynthesisStrata |
         return None
     released = _microdata_domain(synthesis, domain)
     shape = [released.sizes[i] for i in released.positions(stated.attributes)]
-    public = public_strata(config, stated.attributes, stated.weights)
-    weights = np.array([float(one.weight) for one in public.values()]).reshape(shape)
-    return SynthesisStrata.of(released, stated.attributes, weights, float(stated.min_share))
+    levels = [config.data.columns[name].levels for name in stated.attributes]
+    n_strata = len(combinations(levels, "attributes"))
+    weights = np.full(n_strata, 1.0 / n_strata)
+    if stated.weights is not None:
+        public = public_strata(config, stated.attributes, stated.weights)
+        weights = np.array([float(one.weight) for one in public.values()])
+    least, weights = float(stated.min_share), weights.reshape(shape)
+    strata = SynthesisStrata.of(released, stated.attributes, weights, least)
+    return None if stated.weights is None else strata  # measured weights are known later
 
 
 def public_strata(
@@ -439,6 +446,7 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
         },
     )
     document = {**as_hashed(Kind.SURVEY, stated), "format": Kind.SURVEY.former_format}
+    strata = None if config.synthesis is None else config.synthesis.strata
     # Keys that earlier versions lacked are left out at their defaults: old folders continue.
     if config.data.quoting == "double":
         del document["data"]["quoting"]
@@ -446,6 +454,8 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
         del document["tables"]
     if config.synthesis is not None and config.synthesis.weighting is Weighting.SQUARE_ROOT:
         del document["synthesis"]["weighting"]
+    if strata is not None and strata.weights is not None:
+        del document["synthesis"]["strata"]["sizes_share"]
     files = weights_files(config)
     document["weights"] = [
         None if file is None else hashlib.sha256(file.read_bytes()).hexdigest() for file in files

@@ -13,10 +13,15 @@ from das.measure import draw_under
 from das.mechanisms.conditional import conditional_table
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.rational import parse_fraction
-from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
+from das.synthesis.adaptive import (
+    AdaptiveRounds,
+    measure_adaptively,
+    measure_chosen_strata,
+    measure_tree,
+)
 from das.synthesis.measure import Spending as Phases
-from das.synthesis.measure import measure_marginals, measure_plan, measure_strata
-from das.synthesis.records import Records
+from das.synthesis.measure import measure_marginals, measure_plan, measure_sizes, measure_strata
+from das.synthesis.records import ChosenMarginals, Records
 from jobs.pipeline.confidential.draw import Drawn, draw_part
 from jobs.pipeline.folder.spending import Part, Spending
 from jobs.pipeline.storage.dataset import Dataset
@@ -120,18 +125,38 @@ def _table(table: TablePlan, records: Records, streams: Streams) -> ConditionedT
 
 def _answers(plan: SurveyPlan, truth: Confidential[Records], streams: Streams) -> Answers:
     """Measure the marginals to which the model of the microdata is fitted."""
-    settings, rho, neighbors = plan.synthesis, plan.costs[SYNTHESIS], plan.config.privacy.neighbors
-    if settings.model == "tree":
-        return measure_tree(truth, rho, neighbors, streams)
-    if settings.model == "adaptive":
-        rounds = AdaptiveRounds(
-            most_megabytes=settings.max_model_megabytes, steps=settings.steps_per_round
-        )
-        return measure_adaptively(truth, rho, neighbors, streams, rounds)
+    settings, strata, rho = plan.synthesis, plan.strata, plan.costs[SYNTHESIS]
+    neighbors, stated, sizes = plan.config.privacy.neighbors, settings.strata, None
     phases = Phases(
         settings.one_way_share, settings.n_remeasured_pairs, weighting=settings.weighting
     )
-    if settings.strata is None or plan.strata is None:
-        return measure_marginals(truth, rho, neighbors, streams, phases)
-    phases = replace(phases, population=settings.strata.population_model_share)
-    return measure_strata(truth, plan.strata, rho, neighbors, streams, phases)
+    if stated is None:
+        if settings.model == "mixture":
+            return measure_marginals(truth, rho, neighbors, streams, phases)
+        return _selected(plan, truth, rho, streams)
+    if strata is None:
+        least, counted = float(stated.min_share), rho * stated.sizes_share
+        strata, sizes = measure_sizes(truth, stated.attributes, least, counted, neighbors, streams)
+        rho -= sizes.rho
+    part = stated.population_model_share
+    if settings.model == "mixture":
+        phases = replace(phases, population=part)
+        measured = measure_strata(truth, strata, rho, neighbors, streams, phases)
+    else:
+        population = _selected(plan, truth, rho * part, streams)
+        rest = rho - population.rho
+        measured = measure_chosen_strata(truth, strata, population, rest, neighbors, streams)
+    return replace(measured, sizes=sizes)
+
+
+def _selected(
+    plan: SurveyPlan, truth: Confidential[Records], rho: Fraction, streams: Streams
+) -> ChosenMarginals:
+    """Measure marginals of all records that are selected by looking at them."""
+    settings, neighbors = plan.synthesis, plan.config.privacy.neighbors
+    if settings.model == "tree":
+        return measure_tree(truth, rho, neighbors, streams)
+    rounds = AdaptiveRounds(
+        most_megabytes=settings.max_model_megabytes, steps=settings.steps_per_round
+    )
+    return measure_adaptively(truth, rho, neighbors, streams, rounds)

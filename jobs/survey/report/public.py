@@ -239,8 +239,8 @@ def write_survey_certificate(manifest: SurveyManifest, verified: Verified, out: 
         "alters an exact marginal is not protected."
     )
     public = (
-        "Public in advance: columns, bins, bounds and spreads, weights and sizes of strata, and "
-        "the number of records that means are divided by."
+        "Public in advance: columns, bins, bounds and spreads, stated weights and sizes of "
+        "strata, and the number of records that means are divided by."
     )
     context = {
         "many": "persons",

@@ -125,6 +125,7 @@ PURE = {"definition": "pure", "epsilon": "8", "neighbors": "bounded"}
 ONE_MEAN = {"mean": "age", "low": 0, "high": 100, "sd_bound": 25, "share": "1/2"}
 SMALL = {"share": "1", "steps": 10, "components": 10, "n_fits": 1}
 STRATA = {"attributes": ["sex", "group"], "weights": "weights.csv", "min_share": "1/20"}
+MEASURED = {"attributes": ["sex", "group"], "min_share": "1/20"}
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,10 @@ STRATA = {"attributes": ["sex", "group"], "weights": "weights.csv", "min_share":
         {},
         {"synthesis": {**SMALL, "strata": STRATA}, "statistics": []},
         {"synthesis": {"share": "1", "steps": 10, "model": "tree"}, "statistics": []},
+        {
+            "synthesis": {"share": "1", "steps": 10, "model": "tree", "strata": MEASURED},
+            "statistics": [],
+        },
         {
             "synthesis": {
                 "share": "1",
@@ -151,7 +156,14 @@ STRATA = {"attributes": ["sex", "group"], "weights": "weights.csv", "min_share":
             ],
         },
     ],
-    ids=["means and mixture", "strata", "tree", "adaptive", "clipped and tables"],
+    ids=[
+        "means and mixture",
+        "strata",
+        "tree",
+        "tree of strata",
+        "adaptive",
+        "clipped and tables",
+    ],
 )
 def test_no_survey_draws_from_a_stream_twice(changes: dict[str, Any], tmp_path: Path) -> None:
     plan = load_survey(write_survey(tmp_path, **changes))

@@ -1277,6 +1277,33 @@ FAULTS = (
         (SYNTHESIS_UNIT + "test_levels_are_merged_by_published_counts_alone",),
     ),
     Fault(
+        "in strata the one-way marginals of a selection cost all that is left",
+        ADAPTIVE,
+        "alone = rho / 2 if chosen else rho",
+        "alone = rho",
+        (
+            STRATA_UNIT
+            + "test_strata_of_measured_sizes_and_selected_marginals_cost_at_most_rho[unbounded]",
+        ),
+    ),
+    Fault(
+        "all strata draw the same noise",
+        MARGINALS,
+        "(_FIRST_STRATUM + stratum, i)",
+        "(_FIRST_STRATUM, i)",
+        (COUNTER_BLOCKS + "test_no_survey_draws_from_a_stream_twice[strata]",),
+    ),
+    Fault(
+        "strata of selected marginals are not shrunk",
+        "das/synthesis/strata.py",
+        "one.shrunk(variances[each]) / one.size",
+        "one.noisy / one.size",
+        (
+            STRATA_UNIT + "test_strata_of_selected_marginals_keep_what_is_their_own_"
+            "and_shrink_what_is_noise[True]",
+        ),
+    ),
+    Fault(
         "a message returns what its receiver said",
         "das/synthesis/graphical.py",
         "self._lifted(downward - upward[k], k, k)",
@@ -1508,8 +1535,8 @@ FAULTS = (
     Fault(
         "what is measured in strata costs nothing",
         SURVEY_COSTS,
-        "return whole + max(_cost_together(stratum, neighbors) for stratum in answers.inside)",
-        "return whole",
+        "(_check_alone if is_selected else _cost_together)(stratum, neighbors)",
+        "_ = stratum",
         (SURVEY_COSTS_UNIT + "test_strata_and_selections_cost_what_is_stated",),
     ),
     Fault(

@@ -217,8 +217,12 @@ def test_a_spread_that_is_too_small_is_warned_of_from_noisy_answers(das, tmp_pat
             },
             "marginals of everybody and of strata",
         ),
+        (
+            {"model": "tree", "strata": {"attributes": ["group", "sex"], "min_share": "1/20"}},
+            "marginals of everybody and of strata",
+        ),
     ],
-    ids=["tree", "adaptive", "strata"],
+    ids=["tree", "adaptive", "strata", "tree of strata of measured sizes"],
 )
 @pytest.mark.parametrize("neighbors", ["bounded", "unbounded"])
 def test_other_models_are_measured_stored_and_verified(das, tmp_path, settings, holds, neighbors):
@@ -640,6 +644,10 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"synthesis__n_remeasured_pairs": None,
           "synthesis__strata": {"attributes": ["sex", "place"], "weights": "weights.csv"}},
          "are unknown"),
+        ({"synthesis": {"share": "1/2", "strata": {"attributes": ["sex", "place"]}}}, "are unknown"),
+        ({"synthesis": {"share": "1/2", "strata": {
+            "attributes": ["sex"], "weights": "weights.csv", "sizes_share": "1/9"}}},
+         "`sizes_share` has no effect"),
         ({"evaluate": {"groups": [["sex", "place"]]}}, "is no attribute of the microdata"),
         ({"evaluate": {"groups": [["sex", "sex"]]}}, "names an attribute twice"),
         ({"evaluate": {"groups": [["sex", "age"], ["age", "sex"]]}}, "set of attributes twice"),

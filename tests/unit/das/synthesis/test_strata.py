@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,11 +15,19 @@ from das.confidential import Confidential
 from das.errors import BudgetError, SchemaError
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
-from das.synthesis.measure import Spending, costs_inside, measure_strata, plan_pairs
+from das.synthesis.adaptive import measure_chosen_strata, measure_tree
+from das.synthesis.measure import (
+    Spending,
+    costs_inside,
+    measure_sizes,
+    measure_strata,
+    plan_pairs,
+)
 from das.synthesis.mixture import Fit
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import (
     Block,
+    MeasuredStrata,
     Prior,
     Strata,
     blocks_of,
@@ -106,6 +115,73 @@ def test_every_pair_of_neighbors_costs_at_most_rho(neighbors):
     assert max(costs) <= rho
     if neighbors is Neighbors.UNBOUNDED:
         assert max(costs) == rho
+
+
+def chosen(data: Records, rho: Fraction, neighbors=Neighbors.UNBOUNDED) -> MeasuredStrata:
+    """Strata of measured sizes, and a tree of pairs of everybody."""
+    truth, streams = Confidential(data), Streams(KEY)
+    made, sizes = measure_sizes(truth, ["race", "sex"], 0.06, rho / 20, neighbors, streams)
+    everybody = measure_tree(truth, rho / 2, neighbors, streams)
+    rest = rho - sizes.rho - everybody.rho
+    found = measure_chosen_strata(truth, made, everybody, rest, neighbors, streams)
+    return replace(found, sizes=sizes)
+
+
+@pytest.mark.parametrize("neighbors", list(Neighbors))
+def test_strata_of_measured_sizes_and_selected_marginals_cost_at_most_rho(neighbors):
+    """Brute force over all cells, as above; selections, which neighbors share, cost the rest."""
+    rho = Fraction(1)
+    result = chosen(records(), rho, neighbors)
+    everybody = result.population
+    selected = sum(one.mechanism.rho for one in everybody.selections)
+    assert result.rho == rho
+    merged = everybody.merged.only((1, 3))
+    columns = []
+    for cell in itertools.product(*map(range, DOMAIN.sizes)):
+        one = Records(DOMAIN, np.array([cell]))
+        recoded = everybody.merging.recode(one)
+        parts = [(one, answer) for answer in (result.sizes, *everybody.one_way)]
+        parts += [(recoded, answer) for answer in everybody.marginals]
+        own = int(result.strata.of_records(one.codes)[0])
+        for stratum, answers in enumerate(result.inside):
+            inner = Records(merged, recoded.codes[:, [1, 3]][: int(stratum == own)])
+            parts += [(inner, answer) for answer in answers]
+        columns.append(
+            [(data.answer(answer.query), answer.mechanism.sigma_sq) for data, answer in parts]
+        )
+    none = [(0 * answer, sigma_sq) for answer, sigma_sq in columns[0]]
+    costs = [
+        sum(
+            Fraction(int(((x - y) ** 2).sum())) / (2 * sigma_sq)
+            for (x, sigma_sq), (y, _) in zip(one, other, strict=True)
+        )
+        for one in columns
+        for other in (columns if neighbors is Neighbors.BOUNDED else [none])
+    ]
+    assert max(costs) <= rho - selected
+    if neighbors is Neighbors.UNBOUNDED:
+        assert max(costs) == rho - selected
+
+
+@pytest.mark.parametrize("is_alike", [False, True])
+def test_strata_of_selected_marginals_keep_what_is_their_own_and_shrink_what_is_noise(is_alike):
+    """By the distance of b and c in the large strata from the truth, drawn and as measured."""
+    data = records(6000)
+    if is_alike:  # b and c no longer know the stratum
+        order = np.random.default_rng(2).permutation(6000)
+        data = Records(DOMAIN, np.where([True, False, True, False], data.codes, data.codes[order]))
+    result = chosen(data, Fraction(1, 100))
+    assert result.strata.groups.tolist() == [[0, 1, 4], [2, 3, 4]]
+    drawn = synthesize_strata(result, Fit(steps=200), 6000, 3)
+    measured_distance = drawn_distance = 0.0
+    for stratum, (sex, race) in enumerate([(0, 0), (0, 1), (1, 0), (1, 1)]):
+        true = data.marginal((0, 2, 1, 3))[sex, race]
+        made = drawn.marginal((0, 2, 1, 3))[sex, race]
+        noisy = result.inside[stratum][-1].answers.reshape(true.shape)
+        measured_distance += np.abs(noisy - true).sum() / true.sum()
+        drawn_distance += np.abs(made / made.sum() - true / true.sum()).sum()
+    assert drawn_distance < (0.6 if is_alike else 0.8) * measured_distance
+    assert len(synthesize_strata(chosen(records(0), Fraction(1)), SMALL, 20, 1).codes) == 20
 
 
 def test_the_noise_of_strata_does_not_depend_on_their_true_sizes():

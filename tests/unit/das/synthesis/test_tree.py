@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from das.errors import SchemaError
-from das.synthesis.graphical import assign, junction_tree
+from das.synthesis.graphical import GraphicalModel, assign, junction_tree
 
 ATTRIBUTES = range(5)
 SETS = st.lists(
@@ -46,6 +46,19 @@ def test_beliefs_are_the_marginals_of_the_joint_distribution(sizes, sets, seed):
     for each in sets:
         away = tuple(i for i in ATTRIBUTES if i not in each)
         assert tree.marginal(beliefs, each) == pytest.approx(joint.sum(axis=away), abs=1e-9)
+
+
+def test_beliefs_given_levels_are_those_of_the_joint_distribution_there():
+    rng = np.random.default_rng(5)
+    sizes, sets = (2, 3, 2, 4, 2), [(0, 1), (1, 2), (3,), (3, 4)]
+    potentials = {s: rng.normal(0, 3, [sizes[i] for i in s]) for s in sets}
+    tree = junction_tree(sizes, sets)
+    model = GraphicalModel(tree, potentials, tree.beliefs(potentials))
+    joint = joint_of(sizes, potentials)[:, 2, :, 1]
+    beliefs = model.given({1: 2, 3: 1})
+    assert tree.marginal(beliefs, (0,)) == pytest.approx(joint.sum((1, 2)) / joint.sum())
+    assert tree.marginal(beliefs, (2,)) == pytest.approx(joint.sum((0, 2)) / joint.sum())
+    assert tree.marginal(beliefs, (3,)) == pytest.approx([0, 1, 0, 0])
 
 
 @settings(max_examples=25, deadline=None)

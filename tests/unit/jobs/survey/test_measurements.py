@@ -15,7 +15,7 @@ from das.means.estimates import Clipping, Column, NoisySum, Steps, Strata, estim
 from das.means.measure import StratumValues, estimate_means
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.queries.sensitivity import Neighbors
-from das.synthesis.adaptive import measure_tree
+from das.synthesis.adaptive import measure_chosen_strata, measure_tree
 from das.synthesis.measure import Spending, measure_marginals, measure_plan, measure_strata
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import Strata as SynthesisStrata
@@ -104,6 +104,16 @@ def test_strata_and_selections_cost_what_is_stated():
     assert cost_of_answers(inside, Neighbors.BOUNDED) == 1
     tree = measure_tree(truth, Fraction(1), Neighbors.UNBOUNDED, Streams(KEY))
     assert cost_of_answers(tree, Neighbors.UNBOUNDED) == 1
+    half, streams = Fraction(1, 2), Streams(KEY)
+    chosen = measure_chosen_strata(truth, groups, tree, half, Neighbors.UNBOUNDED, streams)
+    assert cost_of_answers(chosen, Neighbors.UNBOUNDED) == Fraction(3, 2)
+    for strata, neighbors in ((inside, Neighbors.BOUNDED), (chosen, Neighbors.UNBOUNDED)):
+        cheaper = tuple(
+            tuple(replace(answer, rho=answer.rho / 2) for answer in answers)
+            for answers in strata.inside
+        )
+        with pytest.raises(OutputError, match="cost another amount"):
+            cost_of_answers(replace(strata, inside=cheaper), neighbors)
     selections_alone = replace(tree, one_way=(), marginals=())
     with pytest.raises(OutputError, match=r"selection of .* cost another amount"):
         cost_of_answers(selections_alone, Neighbors.BOUNDED)
