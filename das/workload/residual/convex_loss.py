@@ -1,4 +1,4 @@
-"""Noise for convex losses of the variances, for the largest variance, and for variance limits.
+"""Noise for convex losses of the variances, and for the largest variance.
 
 With fixed bases, variances are linear in the noise x, and the privacy cost is sum_S p_S / x_S. So
 all problems are convex. Each result has a lower bound from the dual, in which the best noise for
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from das.arrays import FloatArray
-from das.errors import InfeasibleError, SchemaError
+from das.errors import SchemaError
 from das.workload.one_dimensional import not_proven
 from das.workload.residual.answer_rows import AnswerRows
 from das.workload.residual.bases import AttributeBasis
@@ -107,42 +107,6 @@ def minimize_largest_variance(
     if value > bound * (1 + gap):
         raise not_proven("largest variance", value, bound, gap)
     return CertifiedPlan(ResidualPlan(workload, bases, residuals, best), value, bound)
-
-
-def meet_variances(
-    workload: Workload,
-    bases: tuple[AttributeBasis, ...],
-    limits: FloatArray,
-    *,
-    most_privacy_cost: float | None = None,
-) -> CertifiedPlan:
-    """Find the least privacy cost at which every answer of marginal A has variance <= limits[A].
-
-    Args:
-      workload: The marginals; their weights are not used.
-      bases: One per attribute.
-      limits: float64[marginals], positive.
-      most_privacy_cost: The largest privacy cost allowed.
-
-    Returns:
-      The plan; `loss` is its privacy cost, `bound` the least one possible with these bases.
-
-    Raises:
-      InfeasibleError: The limits cost more than `most_privacy_cost`.
-      SchemaError: There is not one positive limit per marginal.
-      SolverError: The relative distance to the optimum was not proven to be below 1e-6.
-    """
-    best = minimize_largest_variance(workload, bases, limits=limits)
-    if most_privacy_cost is not None and best.loss > most_privacy_cost:
-        raise InfeasibleError(
-            "variance limits",
-            "cannot be met at this privacy cost",
-            got=most_privacy_cost,
-            want=f"at least {best.bound:.6g}",
-            remedy=f"raise all limits by the factor {best.loss / most_privacy_cost:.6g}",
-        )
-    plan = replace(best.plan, noise=best.plan.noise / best.loss)
-    return CertifiedPlan(plan, best.loss, best.bound)
 
 
 def minimize_loss(

@@ -1481,7 +1481,6 @@ ENTRIES: dict[Key, Entry] = {
     ("das/workload/plan.py", "plan with the method `orp`, or ask for marginals on fewer attributes"): LARGE,
     ("das/workload/residual/bases.py", "choose the planner for general base matrices"): LIBRARY,
     ("das/workload/bounds.py", "use separate_bound, or fewer levels"): LIBRARY,
-    ("das/workload/residual/convex_loss.py", "raise all limits by the factor {}"): LIBRARY,
     ("das/workload/residual/integer_rows.py", "choose a higher resolution"): LIBRARY,
     ("das/workload/residual/integer_rows.py", "scale its rows to integers"): LIBRARY,
     ("das/workload/hdmm/integer.py", "choose a larger scale, or ask for single levels too"):

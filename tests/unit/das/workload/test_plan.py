@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from das.errors import BudgetError, InfeasibleError, SchemaError
+from das.errors import BudgetError, SchemaError
 from das.queries.sensitivity import Neighbors
 from das.workload import plan as auto
 from das.workload.certify import Bound, certify
@@ -18,10 +18,8 @@ from das.workload.choices import LossKind, Method
 from das.workload.hdmm.marginals import optimize_marginals
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
 from das.workload.plan import WorkloadPlan, plan_workload
-from das.workload.residual.convex_loss import meet_variances
 from das.workload.residual.plan import ResidualPlan
 from das.workload.workload import AttributeWorkload, Workload
-from tests.builders.residual_plans import plan_oblique
 from tests.unit.das.queries.pairs_of_records import pair_costs
 from tests.unit.das.workload.dense import (
     GROUPED,
@@ -261,12 +259,6 @@ def plain_planner_for_prefixes():
     plan_workload(WORKLOADS["pairs"], Method.RESIDUAL_PLANNER)
 
 
-def infeasible_target():
-    workload = WORKLOADS["plain"]
-    bases = plan_oblique(workload).bases
-    meet_variances(workload, bases, np.full(workload.marginals.size, 0.1), most_privacy_cost=1.0)
-
-
 def too_many_answers():
     workload = Workload.k_way(WIDE, [1])
     strategy = optimize_kronecker(workload)
@@ -303,7 +295,6 @@ def noise_too_wide():
         (unknown_attribute, SchemaError, "unknown attribute; got ['height']"),
         (no_total, SchemaError, "does not determine the total"),
         (plain_planner_for_prefixes, SchemaError, "is not made of plain counts"),
-        (infeasible_target, InfeasibleError, "raise all limits by the factor"),
         (too_many_answers, SchemaError, "more answers than can be measured"),
         (too_large_to_reconstruct, SchemaError, "too large to reconstruct"),
         (lambda: too_large_to_reconstruct(Method.HDMM), SchemaError, "too large to reconstruct"),

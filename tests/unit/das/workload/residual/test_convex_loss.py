@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from das.errors import InfeasibleError, SchemaError, SolverError
+from das.errors import SchemaError, SolverError
 from das.workload.residual.answer_rows import AnswerRows
 from das.workload.residual.convex_loss import (
-    meet_variances,
     minimize_largest_variance,
     minimize_loss,
 )
@@ -81,38 +80,11 @@ def test_limits_weigh_the_marginals():
     assert found.loss < alike.loss
 
 
-def test_variances_are_met_at_the_least_cost():
-    workload = WORKLOADS["irregular"]
-    limits = np.array([40.0, 3.0, 15.0])
-    found = meet_variances(workload, bases_of(workload), limits)
-    for members, limit in zip(listed(workload.marginals), limits, strict=True):
-        variances = found.plan.answer_variances(workload.names_of(members))
-        assert variances.max() <= limit * (1 + 1e-9)
-    assert found.plan.privacy_cost == pytest.approx(found.loss)
-    assert found.bound <= found.loss <= found.bound * (1 + 1e-6)
-    again = meet_variances(workload, found.plan.bases, limits, most_privacy_cost=found.loss * 1.001)
-    assert again.loss == pytest.approx(found.loss)
-
-
-def test_limits_beyond_the_budget_are_infeasible():
-    workload = WORKLOADS["irregular"]
-    limits = np.ones(3)
-    least = meet_variances(workload, bases_of(workload), limits)
-    with pytest.raises(InfeasibleError, match="cannot be met") as caught:
-        meet_variances(workload, bases_of(workload), limits, most_privacy_cost=least.loss / 2)
-    assert caught.value.want == f"at least {least.bound:.6g}"
-    assert caught.value.remedy == "raise all limits by the factor 2"
-    raised = meet_variances(
-        workload, bases_of(workload), 2.001 * limits, most_privacy_cost=least.loss / 2
-    )
-    assert raised.loss < least.loss / 2
-
-
 @pytest.mark.parametrize("limits", [np.ones(2), np.array([1.0, 0.0, 1.0]), -np.ones(3)])
 def test_limits_must_fit(limits):
     workload = WORKLOADS["irregular"]
     with pytest.raises(SchemaError, match="do not fit the workload"):
-        meet_variances(workload, bases_of(workload), limits)
+        minimize_largest_variance(workload, bases_of(workload), limits=limits)
 
 
 def test_a_linear_loss_gives_the_closed_form():
