@@ -47,7 +47,6 @@ class Gaussian:
     """
 
     is_discrete: ClassVar[bool] = False
-    is_normal: ClassVar[bool] = True
     sigma_sq: float
 
     def __post_init__(self) -> None:

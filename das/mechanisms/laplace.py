@@ -43,7 +43,6 @@ class Laplace:
     """
 
     is_discrete: ClassVar[bool] = False
-    is_normal: ClassVar[bool] = False
     scale: float
 
     def __post_init__(self) -> None:

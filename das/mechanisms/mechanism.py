@@ -80,12 +80,7 @@ class Continuous(Distribution, Protocol):
     """A noise distribution on the real numbers: the limit of a discrete one for a large scale.
 
     A class is a scale family.
-
-    Attributes:
-      is_normal: Whether the distribution is normal.
     """
-
-    is_normal: ClassVar[bool]
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:

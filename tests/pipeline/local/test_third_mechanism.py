@@ -57,7 +57,6 @@ class Student:
     """Continuous noise with density proportional to (1 + x^2 / scale^2)^-2: t, 3 degrees."""
 
     is_discrete: ClassVar[bool] = False
-    is_normal: ClassVar[bool] = False
     scale: float
 
     @classmethod
