@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from das.arrays import FloatArray
 from das.queries.factor import Factor
 from das.queries.query import Query
 from das.workload.one_dimensional import DEFAULT_GAP, weigh_total
@@ -48,6 +49,15 @@ def oblique_basis(
     """A basis on the frontier of (pivot_variance, residual_product)."""
     found = weigh_total(workload, total_weight, gap=gap)
     return split_off_total(workload, found.factor, found.inverse)
+
+
+def variances_of_answers(plan: ResidualPlan, names: Sequence[str]) -> FloatArray:
+    """The variance of each answer of a marginal, float64[m_1, ..., m_k]."""
+    members = plan.workload.members_of(names)
+    parts = [
+        np.column_stack(plan.bases[i].row_variances(plan.workload.attributes[i])) for i in members
+    ]
+    return plan.contract(members, parts)
 
 
 def marginal_query(workload: Workload, members: Sequence[int]) -> Query:

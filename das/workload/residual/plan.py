@@ -87,19 +87,6 @@ class ResidualPlan:
         """Return sqrt(summed variance of all answers / number of answers)."""
         return float(np.sqrt(self.total_variances().sum() / self.workload.sizes.sum()))
 
-    def answer_variances(self, names: Sequence[str]) -> FloatArray:
-        """Return the variance of each answer of a marginal, float64[m_1, ..., m_k].
-
-        Args:
-          names: Attributes in the order of the workload; any subset of a planned marginal.
-        """
-        members = self.workload.members_of(names)
-        parts = [
-            np.column_stack(self.bases[i].row_variances(self.workload.attributes[i]))
-            for i in members
-        ]
-        return self.contract(members, parts)
-
     def contract(self, members: IntArray, parts: Sequence[FloatArray]) -> FloatArray:
         """Sum noise_S over subsets S, times column 1 of part i for i in S and column 0 for others.
 

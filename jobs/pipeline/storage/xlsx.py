@@ -1,7 +1,7 @@
 """Workbooks of Excel, by XlsxWriter, and part files of datasets as workbooks.
 
 In a workbook text stays text: leading zeros are kept, nothing is computed, and numbers do not
-depend on the locale. A part file is a bare sheet that is streamed by way of a temporary file: it
+depend on the locale. A part file is a bare sheet that is streamed by way of temporary files: it
 can have a million rows.
 """
 
@@ -31,12 +31,17 @@ def new_workbook(target: Path | io.BytesIO, title: str, *, streamed: bool = Fals
     Args:
       target: The file or buffer that is written when the workbook is closed.
       title: Title of the document.
-      streamed: Whether rows are written in order and leave memory at once.
+      streamed: Whether rows are written in order, to temporary files beside the target, and leave
+        memory at once; else all is held in memory.
     """
     import xlsxwriter  # only where a workbook is written
 
-    options = {"strings_to_formulas": False, "strings_to_urls": False, "constant_memory": streamed}
-    book = xlsxwriter.Workbook(target if isinstance(target, io.BytesIO) else str(target), options)
+    options: dict[str, Any] = {"strings_to_formulas": False, "strings_to_urls": False}
+    if streamed and isinstance(target, Path):
+        options |= {"constant_memory": True, "tmpdir": str(target.parent)}
+    else:
+        options["in_memory"] = True
+    book = xlsxwriter.Workbook(target, options)
     book.set_properties({"title": title, "created": _CREATED})
     return book
 

@@ -20,6 +20,7 @@ def machine_failure(error: BaseException | None) -> DasError | None:
     """Return the error for a full disk, a failing store or an ended Spark; None for a defect."""
     from py4j.protocol import Py4JError
 
+    found = None
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             disk = str(error.filename or "the disk")
@@ -31,14 +32,14 @@ def machine_failure(error: BaseException | None) -> DasError | None:
                 got=error.strerror,
                 remedy="see to the store, then go on with `das run OUT`, or start again",
             )
-        if isinstance(error, ConnectionRefusedError):  # of the bridge to Java
-            return _lost("Java ended")
+        if isinstance(error, ConnectionRefusedError):  # of the bridge to Java; its cause says more
+            found = _lost("Java ended")
         if isinstance(error, Py4JError) and "PythonException" not in str(error):
             lines = [*str(error).splitlines(), type(error).__name__]
             first = next((line for line in lines if line.startswith(": ")), lines[0])
             return _lost(first.removeprefix(": ") or type(error).__name__)
         error = error.__cause__ or error.__context__
-    return None
+    return found
 
 
 def _lost(text: str) -> RuntimeSetupError:

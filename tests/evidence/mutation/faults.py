@@ -767,7 +767,7 @@ FAULTS = (
     ),
     Fault(
         "a spreadsheet program computes a text of a workbook",
-        "jobs/analysis/spreadsheet.py",
+        "jobs/pipeline/storage/xlsx.py",
         '"strings_to_formulas": False',
         '"strings_to_formulas": True',
         ("tests/pipeline/local/test_spreadsheet.py::test_texts_stay_texts",),

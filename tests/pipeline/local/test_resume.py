@@ -18,7 +18,14 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from typer.testing import CliRunner
 
 import jobs.pipeline.storage.dataset
-from das.errors import ConfigError, InputError, LedgerError, OutputError, RuntimeSetupError
+from das.errors import (
+    ConfigError,
+    DamageError,
+    InputError,
+    LedgerError,
+    OutputError,
+    RuntimeSetupError,
+)
 from jobs.cli.main import app
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.folder.identity import claim_as, owner_of
@@ -122,7 +129,7 @@ def test_what_follows_from_the_rest_is_made_again_alike(copy, das, harms, n_redo
         harm(part)
     for words in (("run", run_file(copy), "--out", copy), ("run", copy, "--check")):
         code, printed = das(*words)
-        assert code == OutputError.exit_code
+        assert code == DamageError.exit_code
         assert any(f"{part}: " in printed for part in parts)
         assert "das run" in printed
     code, printed = das("run", copy)

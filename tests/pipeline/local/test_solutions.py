@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import solvers.objectives.in_node
-from das.errors import ConfigError, LedgerError, OutputError, SolverError
+from das.errors import ConfigError, DamageError, LedgerError, OutputError, SolverError
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.product import account_of
 from jobs.pipeline.release.verify import verify_run
@@ -276,7 +276,7 @@ def test_a_named_solution_is_not_made_again_and_damage_is_mended(finalized, das)
     next(tracts.glob("part-*")).unlink()
     changed = real(finalized, solve={"fit_to": "level"})
     code, printed = das("run", "--only", "solve", changed, "--solution", "own")
-    assert code == OutputError.exit_code
+    assert code == DamageError.exit_code
     assert "is missing" in printed
     assert das("run", out, "--solution", "own")[0] == 0
     assert sparse(tracts) == before

@@ -18,6 +18,7 @@ EXIT_CODES = {
     errors.InfeasibleError: 4,
     errors.SolverError: 5,
     errors.VerificationError: 6,
+    errors.DamageError: 6,
     errors.RuntimeSetupError: 7,
 }
 

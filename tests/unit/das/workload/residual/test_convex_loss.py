@@ -13,7 +13,7 @@ from das.workload.residual.convex_loss import (
 )
 from das.workload.residual.plan import ResidualPlan
 from das.workload.workload import AttributeWorkload, Workload
-from tests.builders.residual_plans import plan_marginals, plan_oblique
+from tests.builders.residual_plans import plan_marginals, plan_oblique, variances_of_answers
 from tests.unit.das.workload.dense import (
     GROUPED,
     MIXED,
@@ -72,7 +72,7 @@ def test_limits_weigh_the_marginals():
     limits = 1.0 + np.arange(workload.marginals.size)
     found = minimize_largest_variance(workload, bases_of(workload), limits=limits)
     largest = [
-        found.plan.answer_variances(workload.names_of(members)).max()
+        variances_of_answers(found.plan, workload.names_of(members)).max()
         for members in listed(workload.marginals)
     ]
     assert (np.array(largest) / limits).max() == pytest.approx(found.loss)
@@ -161,5 +161,5 @@ def test_chosen_answers_have_their_variances(name):
     largest, where = rows.find_largest(plan.noise)
     np.testing.assert_allclose(every[where], largest)
     for place, members in enumerate(listed(workload.marginals)):
-        dense = plan.answer_variances(workload.names_of(members)).max()
+        dense = variances_of_answers(plan, workload.names_of(members)).max()
         assert every[rows.starts[place] : rows.starts[place + 1]].max() == pytest.approx(dense)

@@ -19,7 +19,12 @@ from das.workload.residual.integer_rows import (
 )
 from das.workload.residual.reconstruction import ResidualAnswers, reconstruct
 from das.workload.workload import AttributeWorkload, Workload
-from tests.builders.residual_plans import oblique_basis, plan_marginals, plan_oblique
+from tests.builders.residual_plans import (
+    oblique_basis,
+    plan_marginals,
+    plan_oblique,
+    variances_of_answers,
+)
 from tests.unit.das.queries.pairs_of_records import pair_costs
 from tests.unit.das.workload.dense import (
     GROUPED,
@@ -98,7 +103,9 @@ def test_integer_answers_decode_without_bias_and_with_the_stated_variance(name):
             reconstruct(residuals, names).ravel(), matrix @ histogram, rtol=1e-8, atol=1e-6
         )
         dense = covariance(exact.plan, matrix).diagonal()
-        np.testing.assert_allclose(exact.plan.answer_variances(names).ravel(), dense, rtol=1e-6)
+        np.testing.assert_allclose(
+            variances_of_answers(exact.plan, names).ravel(), dense, rtol=1e-6
+        )
 
 
 def test_a_change_within_a_geounit_is_paid_for():

@@ -15,6 +15,7 @@ from tests.builders.residual_plans import (
     plan_oblique,
     plan_orthogonal,
     plan_projected,
+    variances_of_answers,
 )
 from tests.unit.das.workload.dense import (
     GROUPED,
@@ -61,7 +62,7 @@ def test_variances_are_those_of_the_best_linear_unbiased_estimate(plan):
         dense = covariance(plan, marginal_matrix(plan.workload, members))
         assert variance == pytest.approx(np.trace(dense))
         names = plan.workload.names_of(members)
-        np.testing.assert_allclose(plan.answer_variances(names).ravel(), dense.diagonal())
+        np.testing.assert_allclose(variances_of_answers(plan, names).ravel(), dense.diagonal())
     total = covariance(plan, workload_matrix(plan.workload)).trace()
     assert plan.root_mean_square_error() ** 2 * plan.workload.sizes.sum() == pytest.approx(total)
     np.testing.assert_allclose(plan.average_variances() * plan.workload.sizes, variances)
@@ -78,7 +79,7 @@ def test_a_marginal_of_a_marginal_has_a_variance_too(plan):
     """Every subset of a planned marginal is in the closure."""
     members = listed(plan.workload.marginals)[-1][:1]
     dense = covariance(plan, marginal_matrix(plan.workload, members)).diagonal()
-    found = plan.answer_variances(plan.workload.names_of(members))
+    found = variances_of_answers(plan, plan.workload.names_of(members))
     np.testing.assert_allclose(found, dense)
 
 
@@ -108,4 +109,4 @@ def test_equal_sizes_keep_their_own_bases():
 def test_unknown_marginals_are_refused(names, message):
     plan = plan_projected(Workload.k_way(MIXED, [2]))
     with pytest.raises(SchemaError, match=message):
-        plan.answer_variances(names)
+        variances_of_answers(plan, names)
