@@ -26,6 +26,7 @@ import numpy as np
 
 from bench.studies.postprocessing_table import NoisyTable
 from das.arrays import BoolArray, FloatArray, IntArray
+from das.mechanisms.gaussian import Gaussian
 from das.mechanisms.mechanism import Continuous
 
 _POINTS = 128  # of the grid on which a cell's distribution lives
@@ -186,7 +187,7 @@ def _propagate(
         if settled:
             break
         cells.move(*_site(found, its_variance, cavity, prior.variance))
-        if not noise.is_normal and len(rows):
+        if noise is not Gaussian and len(rows):
             gain = sums @ inverse
             mean = before @ rows.T + np.einsum("rjk,rk->rj", gain, missing)
             variance = np.einsum("rjj->rj", sums - gain @ sums)
