@@ -35,12 +35,7 @@ from das.synthesis.graphical import (
     junction_tree,
     targets_of_marginals,
 )
-from das.synthesis.measure import (
-    Measurer,
-    marginal_query,
-    merge_rare,
-    revealed,
-)
+from das.synthesis.measure import Measurer, marginal_query, merge_rare, revealed
 from das.synthesis.records import ChosenMarginals, Merging, NoisyAnswer, Records, Selected
 from das.synthesis.strata import MeasuredStrata, Strata
 

@@ -34,11 +34,11 @@ from jobs.pipeline.release.covariate import families_to_solve
 from jobs.pipeline.release.learned import released_answers
 from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
-from jobs.pipeline.repeat import Repeat, noise_key
+from jobs.pipeline.repeat import Repeated, make_replicate, noise_key
 from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.storage.geography import read_public_geocodes
 from jobs.pipeline.storage.histograms import read_counts
-from jobs.pipeline.storage.layout import ReleaseLayout, ReplicateLayout
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.tasks.batches import Sizing, all_geounits
 from jobs.pipeline.tasks.executor import LocalTasks
 from jobs.pipeline.tasks.progress import Reporter
@@ -160,13 +160,11 @@ def simulate_again(product: Product, seed: int) -> list[tuple[str, Rows]]:
     def read_released(codes: ObjectArray) -> Histograms:
         return read_counts(product.release, leaf, codes, plan.schema.size)
 
-    key = partial(noise_key, seed, 0, 0, 0)
+    key, tasks = partial(noise_key, seed, 0, 0), LocalTasks(Sizing(1))
+    repeated = Repeated(product.name, plan, product.release, ())
+    truths = {product.name: product.release}
     with tempfile.TemporaryDirectory() as folder:
-        roots = {product.name: Path(folder)}
-        made = ReplicateLayout(Path(folder), exact=product.release, made=roots)
-        repeat = Repeat(plan, product.release, made, key, LocalTasks(Sizing(1)))
-        repeat.measure()
-        repeat.solve()
+        (made,) = make_replicate([repeated], truths, Path(folder), key, tasks).values()
         return list(_missing(plan, made, read_released))
 
 

@@ -174,6 +174,16 @@ FAULTS = (
         (PLANNED_LOSSES,),
     ),
     Fault(
+        "rounding takes nothing of normal noise",
+        "das/mechanisms/normal.py",
+        "return noise.sigma_sq - smooth",
+        "return noise.sigma_sq",
+        (
+            "tests/unit/das/privacy/test_loss_distribution.py::"
+            "test_what_rounds_normal_noise_is_no_noise_of_it",
+        ),
+    ),
+    Fault(
         "a change within a geounit costs as much as an added record",
         "das/privacy/joint_shifts.py",
         "joint.column if neighbors is Neighbors.UNBOUNDED else joint.pair",

@@ -16,12 +16,13 @@ from das.errors import BudgetError
 from das.mechanisms.gaussian import DiscreteGaussian
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Mechanism
+from das.mechanisms.normal import normal_variance
 from das.privacy.accounting import epsilon_from_rho
 from das.privacy.joint_shifts import JointShifts
 from das.privacy.loss_distribution import Shifts, UnitShifts, losses_of_paths, unit_shift
 from das.privacy.losses import Losses
 from das.queries.query import Factor, Query, marginal, parse_query
-from das.queries.sensitivity import Neighbors
+from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.schema import Attribute, Schema
 from tests.builders.histograms import from_dense
 from tests.unit.das.privacy.releases import RELEASES, Release, page_rows, read_release, rounded_up
@@ -316,6 +317,16 @@ def test_planned_and_listed_geolevels_compose_and_strata_are_refused():
     assert max(alone) < claimed < sum(alone)
     with pytest.raises(BudgetError, match="strata: have planned strategies"):
         losses_of_paths(1, [{(0, 0): (planned,)}] * 2, Neighbors.BOUNDED, DELTA)
+
+
+def test_what_rounds_normal_noise_is_no_noise_of_it():
+    """Of the variance, r^2 with exp(-2 pi^2 r^2) at most slack / 5 is left out."""
+    residual, noise = parse_query(PERSONS, "residual(age)"), GAUSSIAN(Fraction(4))
+    (shift,) = JointShifts((residual,), (noise,)).added
+    slack = shift.slack / residual.size
+    normal = l2_sensitivity_sq(residual, Neighbors.UNBOUNDED) / (2 * shift.unit_rho)
+    assert normal == normal_variance(noise, slack)
+    assert 5 * math.exp(-2 * math.pi**2 * float(4 - normal)) <= slack
 
 
 def test_little_noise_of_answers_that_move_by_several_integers_is_refused():
