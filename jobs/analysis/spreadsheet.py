@@ -40,7 +40,7 @@ def write_workbook(
       sheets: Rows of each further sheet, by its name.
 
     Raises:
-      OutputError: A name is none that a sheet can have, or the file cannot be written.
+      OutputError: A name is none that a sheet or a column can have, or the file cannot be written.
     """
     from xlsxwriter.exceptions import XlsxWriterException
 
@@ -83,6 +83,10 @@ def _add_text(
 
 def _add_table(book: Any, name: str, rows: pa.Table) -> None:  # noqa: ANN401 - untyped
     """Add a sheet with a named table; its header and its columns of text stay in sight."""
+    if len({title.lower() for title in rows.column_names}) < rows.num_columns:
+        raise OutputError(
+            name, "cannot be an Excel table", want="names of columns that differ by more than case"
+        )
     sheet, columns = book.add_worksheet(name), []
     bold = book.add_format({"bold": True, "bottom": 1})
     for place, (title, column) in enumerate(zip(rows.column_names, rows.columns, strict=True)):

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from das.errors import OutputError
 from jobs.analysis import spreadsheet
 from jobs.analysis.spreadsheet import write_workbook
 from tests.builders import toy
@@ -168,3 +169,9 @@ def test_a_sheet_that_cannot_be_named_is_refused(villages: Path, das: Das, tmp_p
     code, printed = das("export", villages, *words)
     assert code == 2
     assert "cannot be a workbook" in printed
+
+
+def test_columns_that_excel_takes_for_the_same_are_refused(tmp_path: Path) -> None:
+    rows = pa.table({"geocode": ["01"], "P1": [1], "p1": [2]})
+    with pytest.raises(OutputError, match="one: cannot be an Excel table; expected names of col"):
+        write_workbook(tmp_path / "a.xlsx", "t", {}, [], {"one": rows})
