@@ -193,7 +193,7 @@ def load_survey_release(root: Place) -> SurveyPlan:
         raise OutputError(
             str(path),
             "is missing",
-            remedy="give the run file: solutions, and releases of older versions, need it",
+            remedy="give the run file: solutions need it",
         )
     return load_survey(path, released=(layout.root, manifest.configuration_digest))
 

@@ -161,20 +161,6 @@ def _places(config: BaseModel, *, stated_only: bool = False) -> list[tuple[Keys,
     return places
 
 
-def without_inputs(config: ModelT) -> ModelT:
-    """Return the run file of a release without the paths of public inputs.
-
-    Older versions released the absolute paths of tables and of releases that a run was bound to.
-    """
-
-    def named(keys: Keys, place: Place) -> Place:
-        is_outside = isinstance(place, StoredPlace) or place.is_absolute()
-        return Path(place.name) if keys[-1] == "path" and is_outside else place
-
-    released: ModelT = with_places(config, named)
-    return released
-
-
 def refuse_other_folders(path: Place, config: BaseModel) -> None:
     """Refuse the run file of a release if it names files outside of its own folder.
 

@@ -170,8 +170,6 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
             for level in levels
             for facts in _facts(release.tables(level))
             if not wanted.facts(level).items() <= facts.items()
-            # Releases finalized by older versions stay unchanged.
-            if "format" in facts or not release.manifest.is_file()
         ]
     queries = product.tabulated.values()
     unknown = without_estimates(plan, queries)
@@ -181,8 +179,6 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
         outdated += [
             path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != estimable
         ]
-    if not release.manifest.is_file():  # left by an older version
-        outdated += [path.parent for path in (release.root / "h1").glob(f"*/{MANIFEST}")]
     return [path for path in outdated if is_published(path)]
 
 

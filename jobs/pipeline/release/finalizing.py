@@ -154,9 +154,8 @@ def verify_contents(release: ReleaseLayout, manifest: Contents) -> int:
     datasets = [path.parent for path in found_under(release.root, MANIFEST)]
     datasets = [dataset for dataset in datasets if release.is_own(dataset)]
     named = {release.root / output.path for output in manifest.outputs}
-    made_by_run = [dataset for dataset in datasets if not release.is_of_replicates(dataset)]
     named |= {release.root / file.path for file in manifest.files}
-    for path in (*made_by_run, *_own_files(release)):
+    for path in (*datasets, *_own_files(release)):
         if path not in named:
             raise VerificationError(
                 str(path),
@@ -242,10 +241,10 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
 def released_outputs(release: ReleaseLayout) -> tuple[Output, ...]:
     """List the datasets of a release as outputs of its manifest.
 
-    Datasets of products within the release and of its replicates are left out.
+    Datasets of products within the release are left out.
     """
     paths = sorted(path.parent for path in found_under(release.root, MANIFEST))
-    datasets = [p for p in paths if release.is_own(p) and not release.is_of_replicates(p)]
+    datasets = [path for path in paths if release.is_own(path)]
     return tuple(at_once(release.root, lambda path: output_of(release, path), datasets))
 
 

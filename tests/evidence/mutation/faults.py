@@ -1458,7 +1458,7 @@ FAULTS = (
     Fault(
         "a part may cost more than was planned",
         "jobs/survey/confidential/measure.py",
-        "if cost > plan.costs[part.name]:",
+        "if part_cost(plan, answers) > plan.costs[part.name]:",
         "if False:",
         (SURVEY_PARTS_UNIT + "test_what_costs_more_than_was_planned_is_not_published",),
     ),
@@ -1872,7 +1872,7 @@ FAULTS = (
     Fault(
         "a product need not be the one that the release states",
         VERIFYING,
-        "        verify_manifest(resolved.release, stated, census_manifest_of(resolved, finalized))\n",
+        "    verify_manifest(resolved.release, stated, census_manifest_of(resolved, finalized))\n",
         "",
         (
             "tests/pipeline/local/test_finalizing.py::test_a_manifest_of_a_product_that_was_changed_is_found",
