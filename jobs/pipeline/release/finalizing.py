@@ -58,8 +58,6 @@ from jobs.pipeline.storage.place import (
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
 _NOTICE = "The noise of this release was seeded for a test. It protects nobody.\n"
 SEEDED = "seeded_not_for_release"
-# Fields that older versions did not state; a manifest may lack no other field.
-_ADDED_LATER = ("attacks", "mu_gdp", "nearest")
 # Relative tolerance of floats: a logarithm may differ in its last bit between machines. Statements
 # have at least six digits, so every visible change is larger.
 _SAME = 1e-9
@@ -182,9 +180,7 @@ def verify_manifest(release: ReleaseLayout, stated: M, again: M) -> None:
     Raises:
       VerificationError: The manifests differ; names the first different field.
     """
-    places = {file.path: number for number, file in enumerate(stated.files)}  # older: not sorted
-    files = sorted(again.files, key=lambda file: places.get(file.path, len(places)))
-    again = replace(again, created=stated.created, software=stated.software, files=tuple(files))
+    again = replace(again, created=stated.created, software=stated.software)
     verify_statements(release.manifest, stated, again)
 
 
@@ -217,9 +213,8 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
     found = None
     if isinstance(stated, Mapping) and isinstance(again, Mapping):
         for name in {**again, **stated}:
-            if name in stated or name not in _ADDED_LATER:
-                within = (*key, str(name))
-                found = found or _difference(stated.get(name), again.get(name), within)
+            within = (*key, str(name))
+            found = found or _difference(stated.get(name), again.get(name), within)
         return found
     if isinstance(stated, list) and isinstance(again, list):
         for number, pair in enumerate(zip(stated, again, strict=False)):

@@ -68,7 +68,6 @@ from pathlib import Path
 
 from das.errors import OutputError
 from jobs.pipeline.storage.files import naming_file
-from jobs.pipeline.storage.journal import is_begun
 from jobs.pipeline.storage.place import Place, lies_in
 
 MICRODATA = ("parquet", "csv")
@@ -290,17 +289,7 @@ def census_release(root: Place, names: Sequence[str]) -> ReleaseLayout:
     Args:
       root: Folder of the release.
       names: Names of its products, in the order of work.
-
-    Raises:
-      OutputError: A version before 0.2.0 began the release: a product lies in the folder itself.
     """
-    if is_begun(ReleaseLayout(root).ledger) and not products_folder(root).exists():
-        raise OutputError(
-            str(root),
-            "was begun by a version before 0.2.0, in another layout",
-            want=f"products in {_PRODUCTS}/NAME, or a new folder",
-            remedy="use the version that began it",
-        )
     return ReleaseLayout(root, folders={name: f"{_PRODUCTS}/{name}" for name in names})
 
 

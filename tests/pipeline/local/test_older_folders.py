@@ -1,9 +1,8 @@
-"""What older versions wrote counts: their grants, and what they drew of surveys.
+"""What an older version spent counts, and its folders are refused by the format of their run files.
 
 The archive of version 419f502 holds the folder of an office: a census and a survey that were run to
 the end under one account; a census that was stopped after one geolevel, and a survey after its
-means, each with an account beside its data. The product of a census lies in the folder of the
-release itself, in files of older formats: such a folder is refused, and nothing is drawn again.
+means, each with an account beside its data.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from das.errors import LedgerError, OutputError
+from das.errors import ConfigError
+from tests.builders import toy
 from tests.checkout import ROOT
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -83,8 +83,9 @@ def drawn(account: Path) -> list[tuple[str, str]]:
     return [(x["product"], x["geolevel"]) for x in lines if x.get("event") == "measured"]
 
 
-def test_all_grants_count(office, das):
-    code, said = das("account", office / "survey" / "run.yaml", "--json")
+def test_all_grants_count(office, das, tmp_path):
+    config = toy.configuration(tmp_path, privacy__account=str(office / "office.jsonl"))
+    code, said = das("account", config, "--json")
     assert code == 0, said
     grants = {one["product"]: one["total"] for one in json.loads(said)["grants"]}
     assert grants == {"toy": "1", "survey": "4"}
@@ -92,50 +93,16 @@ def test_all_grants_count(office, das):
     assert sum(spent) == 5
 
 
-@pytest.mark.parametrize("run", ["census", "half"])
-def test_a_census_of_another_layout_is_refused_by_its_version(office, das, run):
-    before = measured(office, run)
-    accounts = {path: path.read_bytes() for path in office.rglob("*.jsonl")}
-    for words in (("run", office / run / "out"), ("run", office / run / "run.yaml")):
+@pytest.mark.parametrize("run", ["census", "half", "survey", "part"])
+def test_a_folder_of_an_older_format_is_refused_and_draws_nothing(office, das, run):
+    """A census of format 1 or 2, a survey of format 1."""
+    before = {path: path.read_bytes() for path in office.rglob("*") if path.is_file()}
+    folder = office / run
+    for words in (("run", folder / "out"), ("run", folder / "run.yaml")):
         code, said = das(*words)
-        assert code == OutputError.exit_code, said
-        assert "was begun by a version before 0.2.0, in another layout" in said
-    assert measured(office, run) == before
-    assert {path: path.read_bytes() for path in accounts} == accounts
-    assert das("verify", office / run / "out" / "release")[0] == OutputError.exit_code
-
-
-def test_a_finalized_survey_is_verified_and_draws_nothing_again(office, das, tmp_path):
-    survey = office / "survey"
-    for finished in (survey / "run.yaml", survey / "out" / "release"):
-        code, said = das("verify", finished)
-        assert code == 0, said
-    before, account = measured(office, "survey"), drawn(office / "office.jsonl")
-    for run in (survey / "out", survey / "run.yaml"):
-        code, said = das("run", run)
-        assert code == 0, said
-    code, said = das("run", survey / "run.yaml", "--out", survey / "again")
-    assert code == LedgerError.exit_code
-    assert "was spent by another run" in said
-    assert measured(office, "survey") == before
-    assert drawn(office / "office.jsonl") == account
-
-
-def test_a_survey_that_was_stopped_goes_on_and_draws_only_the_rest(office, das):
-    part = office / "part"
-    account = part / "persons.csv.das-account.jsonl"
-    assert [name for _, name in drawn(account)] == ["income", "age"]
-    before = measured(office, "part")
-    code, said = das("run", part / "out")
-    assert code == 0, said
-    assert [name for _, name in drawn(account)] == ["income", "age", "synthesis"]
-    after = measured(office, "part")
-    assert {name: after[name] for name in before} == before
-    code, said = das("verify", part / "run.yaml")
-    assert code == 0, said
-
-
-def test_a_partly_measured_survey_is_verified_as_it_was_finalized(office, das):
-    code, said = das("verify", office / "part" / "out" / "release")
-    assert code == 0, said
-    assert json.loads(said)["parts"] == 2
+        assert code == ConfigError.exit_code, said
+        assert "format: Input should be 3" in said
+    for path in (folder / "out" / "release", folder / "run.yaml"):
+        code, said = das("verify", path)
+        assert code == 2, said
+    assert {path: path.read_bytes() for path in before} == before

@@ -1009,7 +1009,6 @@ def areas_without_leading_zeros(desk: Desk) -> str:
     return message
 
 
-_UPGRADE = "tests/unit/jobs/pipeline/config/test_upgrade.py"
 _ANOTHER = (
     "; or give another privacy.budget_id and output.directory, and its cost is added to what "
 )
@@ -1054,13 +1053,6 @@ ENTRIES: dict[Key, Entry] = {
     ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/pipeline/config/runnable.py", "ask fewer groups or fewer tables"): fewer_groups,
-    ("jobs/pipeline/config/upgrade.py",
-     "`das validate --upgrade FILE` rewrites a file of the older keys as format 3"): TriedIn(
-        f"{_UPGRADE}::test_only_renamed_words_change"),
-    ("jobs/pipeline/config/rewrite.py", "write it out in both places, without an alias"): TriedIn(
-        f"{_UPGRADE}::test_a_text_that_two_places_share_is_written_out"),
-    ("jobs/pipeline/config/rewrite.py", "rename its keys by hand, and report this defect"):
-        NotTried("only a defect of the program leads to it"),
     ("jobs/analysis/compare/compare.py", "choose with --table and --geolevel"): TriedIn(
         f"{_COMPARE}::test_too_many_rows_are_refused_and_chosen_ones_written"),
     ("jobs/analysis/spreadsheet.py", "choose with --geolevel and --leave-out, or write Parquet"): TriedIn(
@@ -1105,8 +1097,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/layout.py", "copy the release with `cp -rL`, if you trust whoever made it"):
         TriedIn("tests/fuzz/test_releases.py::"
                 "test_a_release_is_found_by_a_link_to_it_and_copied_without_those_in_it"),
-    ("jobs/pipeline/storage/layout.py", "use the version that began it"): TriedIn(
-        "tests/pipeline/local/test_older_folders.py::test_a_census_of_another_layout_is_refused_by_its_version"),
     ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
     ("jobs/pipeline/config/runnable.py", "remove the named rows or passes, or solve in one pass with method nnls"): LARGE,
     ("jobs/pipeline/config/mistakes.py", "name a geolevel of the spine; only output.tables, das tables, das "
