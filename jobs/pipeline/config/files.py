@@ -49,8 +49,7 @@ def read_run_file(path: Place) -> RunConfig:
         raise ConfigError(
             str(path),
             "is the run file of a survey, but this command needs that of a census",
-            want="validate, run, means, tables, synthesize, evaluate, verify, certificate or "
-            "account",
+            want="validate, run, evaluate, verify, inspect or account",
         )
     for key, what in {"attributes": "a schema", "levels": "an allocation"}.items():
         if key in document and not {"products", "geography"} & document.keys():
