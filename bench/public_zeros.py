@@ -16,7 +16,6 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,7 +27,7 @@ import yaml
 from bench.delaware_group_quarters import SOURCE, TYPES, blocks
 from das.tree.intervals import normal_factor
 from jobs.pipeline.config.load import load_run
-from jobs.pipeline.plan import plan_terms
+from jobs.pipeline.plan import plan_terms, types_of_cells
 from jobs.pipeline.run import run_measuring, run_solving
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.estimates import read_tables
@@ -66,9 +65,10 @@ def errors(folder: Path, seed: int, *, with_zeros: bool) -> dict[str, dict[str, 
     """Run all stages; mean squared errors and coverage by geolevel, and seconds."""
     truth = blocks(SOURCE)
     resolved = load_run(run_file(folder, seed))
-    terms = partial(plan_terms, with_zeros=with_zeros)
+    types = types_of_cells if with_zeros else lambda *_, **__: None
+    plan_terms.cache_clear()
     started = time.process_time()
-    with patch("jobs.pipeline.release.level.plan_terms", terms):
+    with patch("jobs.pipeline.plan.types_of_cells", types):
         run_measuring(resolved, QUIET, LocalTasks(Sizing(1)))
         run_solving(resolved, QUIET, LocalTasks(Sizing(1)))
     found: dict[str, dict[str, float]] = {"seconds": {"": time.process_time() - started}}

@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from das.workload.residual.bases import uniform_basis
 from das.workload.residual.convex_loss import minimize_largest_variance
 from das.workload.residual.oblique_largest import plan_oblique_largest
 from das.workload.residual.plan import ResidualPlan
-from das.workload.residual.reconstruction import ResidualAnswers, locate_answers, reconstruct_all
+from das.workload.residual.reconstruction import ResidualAnswers, locate_answers, reconstruct
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.builders.residual_plans import plan_marginals, plan_oblique
 
@@ -94,4 +95,7 @@ def times_of(kind: BaseKind, count: int) -> tuple[float, float | None, float | N
 
 
 def _reconstruct(answers: ResidualAnswers) -> float:
-    return float(sum(batch.answers.flat[0] for batch in reconstruct_all(answers)))
+    workload, total = answers.plan.workload, 0.0
+    for members in chain.from_iterable(workload.marginals.by_order):
+        total += float(reconstruct(answers, workload.names_of(members)).flat[0])
+    return total

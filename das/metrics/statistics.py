@@ -18,7 +18,6 @@ QUANTILES = {
     "q99": Fraction(99, 100),
 }
 ERROR_EDGES = (0, 1, 2, 3, 5, 10, 20, 50)  # least absolute error of each class
-ERROR_LABELS = ("0", "1", "2", "3 to 4", "5 to 9", "10 to 19", "20 to 49", "50 or more")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def describe(summary: ErrorSummary) -> dict[str, object]:
       geounits, persons; answers, mae, rmse, bias (mean of released minus true), max, exact (share
       of answers exactly right); l1 (sum of absolute errors) and tvd (l1 / (2 persons), None
       without persons); appeared, vanished; q50..q99 of the absolute error; live (answers not zero
-      on both sides) and distribution (share of live answers in each class of ERROR_LABELS);
+      on both sides) and distribution (share of live answers in each class of ERROR_EDGES);
       by_size and by_true, one entry per bin with the means of the bin; most_changed.
     """
     errors, size_bins, true_bins = unpack(summary.keys)

@@ -61,10 +61,10 @@ from jobs.analysis.requests import NmfImport
 from jobs.pipeline.config.allocation import load_allocation
 from jobs.pipeline.config.files import ready_files
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.models.values import FORMAT
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.config.runnable import require_runnable
 from jobs.pipeline.config.schema import load_schema
-from jobs.pipeline.config.upgrade import FORMAT
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.manifest import Origin
 from jobs.pipeline.folder.identity import claim_as, owner_of

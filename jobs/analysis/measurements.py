@@ -54,10 +54,7 @@ def read_measurements(release: Place, geolevel: str, query: str) -> NoisyAnswers
     dataset = Dataset.open(layout.measurements(geolevel))
     lazily = layout.lazy_measurements(geolevel)
     measured = {entry["query"]: entry for entry in dataset.facts["queries"]}
-    lazy = [*dataset.facts.get("lazy_queries", ())]  # of older versions
-    if is_published(lazily):
-        lazy += Dataset.open(lazily).facts["lazy_queries"]
-    if query in lazy:
+    if is_published(lazily) and query in Dataset.open(lazily).facts["lazy_queries"]:
         raise OutputError(
             str(dataset.path), "holds only some answers of an on-demand query", got=query
         )

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from das.errors import ConfigError, DasError
+from das.errors import DasError
 from jobs.cli import design, releases, runs
 from jobs.pipeline.tasks.failures import hide_bridge_logs, machine_failure
 
@@ -32,20 +32,6 @@ _GROUPS: Mapping[str, Sequence[Callable[..., None]]] = {
     ),
     "Surveys": (design.generate_survey,),
 }
-RENAMED = {
-    "measure": "das run RUN --only measure",
-    "solve": "das run RUN --only solve",
-    "resume": "das run OUT",
-    "spine": "das plan RUN --spine",
-    "fairness": "das plan RUN --compare-planners",
-    "certificate": "das verify RELEASE --certificate FILE",
-    "report": "das inspect OUT --reports",
-    "import-nmf": "das nmf import NMF FOLDER",
-    "export-nmf": "das nmf export RUN FOLDER",
-    "means": "das run RUN",
-    "synthesize": "das run RUN",
-}
-"""Former name of a command to the present command."""
 
 app = typer.Typer(
     name="das",
@@ -85,16 +71,6 @@ def _every_command(
     """Read options before the name of a command."""
 
 
-def _refuse_former_name(context: typer.Context) -> None:
-    """Refuse a former name of a command, and name the present command.
-
-    Raises:
-      ConfigError: Always.
-    """
-    name = str(context.info_name)
-    raise ConfigError(f"das {name}", f"is now `{RENAMED[name]}`")
-
-
 def _help(command: Callable[..., None]) -> str:
     """Return the docstring of a command, each paragraph as one line for terminals to break."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
@@ -107,9 +83,6 @@ for _panel, _commands in _GROUPS.items():
 _nmf.command("import", help=_help(releases.import_nmf))(releases.import_nmf)
 _nmf.command("export", help=_help(releases.export_nmf))(releases.export_nmf)
 app.add_typer(_nmf, rich_help_panel="Use a release")
-_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-for _name in RENAMED:
-    app.command(_name, hidden=True, context_settings=_ANYTHING)(_refuse_former_name)
 
 
 def main() -> int:

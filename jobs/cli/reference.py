@@ -26,13 +26,11 @@ from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.groups import GroupsFile
 from jobs.pipeline.config.models.run import RunConfig, model_fields
 from jobs.pipeline.config.models.schema import SchemaFile
-from jobs.pipeline.config.upgrade import RENAMED_KEYS
 from jobs.pipeline.storage.place import StoredPlace
 from jobs.survey.models import SurveyConfig
 
 _PLAIN = {**PLAIN, Fraction: "fraction", Path: "path", StoredPlace: "address"}
 _FILES = (RunConfig, SchemaFile, AllocationFile, GroupsFile, SurveyConfig, Layout)
-_RENAMED = "RenamedKeys"
 _FORMAT = "Which of the input formats this is."
 
 
@@ -48,19 +46,7 @@ def reference(page: str) -> str:
         seen.update(models)
         start = page.index(f"### {file.__name__}\n")
         page = page[:start] + sections + page[page.index("\n## ", start) :]
-    start = page.index(f"### {_RENAMED}\n")
-    return page[:start] + _renamed_keys() + page[page.index("\n## ", start) :]
-
-
-def _renamed_keys() -> str:
-    """Return the table of keys that were renamed, with the values that were."""
-    rows = []
-    for kind, keys in RENAMED_KEYS.items():
-        for path, now in keys.items():
-            values = ", ".join(f"`{old}`: `{new}`" for old, new in now.values.items())
-            rows.append((kind.value, f"`{path}`", f"`{now.to}`", values or "the same"))
-    header = ("File", "Key", "In format 3", "Values")
-    return section(_RENAMED, "Older names of keys, with the keys above them.", header, rows)
+    return page
 
 
 def default(field: FieldInfo) -> str:

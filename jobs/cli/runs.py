@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -41,14 +40,6 @@ def validate(
         typer.Option("--losses", help="Also compute epsilon from the distribution of the noise."),
     ] = False,
     as_json: JsonOption = False,
-    upgrade: Annotated[
-        bool,
-        typer.Option(
-            "--upgrade",
-            help="Rewrite a run file or allocation file of an older format as format 3, in place. "
-            "Only renamed keys change, and its digest stays the same.",
-        ),
-    ] = False,
     data: Annotated[
         bool,
         typer.Option(
@@ -63,9 +54,6 @@ def validate(
     Checks all files that it names, but reads only the column names of the data, unless --data is
     given. Creates and removes a file in every store, to check that this machine can write there.
     """
-    if upgrade:
-        _upgrade(config)
-        return
     from jobs.design.planning.terminal import check_grants
     from jobs.pipeline.folder.roots import check_roots
     from jobs.pipeline.storage.account import check_account
@@ -122,31 +110,6 @@ def validate(
         for line in checked.lines(resolved.plan.leaf.name):
             typer.echo(printable(line), err=True)
         checked.refuse()
-
-
-def _upgrade(path: Path) -> None:
-    """Rewrite a file in place, and print what changed."""
-    from jobs.pipeline.config.files import read_model
-    from jobs.pipeline.config.load import meaning_of
-    from jobs.pipeline.config.models.allocation import AllocationFile
-    from jobs.pipeline.config.rewrite import kind_of, upgrade_file
-    from jobs.pipeline.config.upgrade import Kind
-
-    kind = kind_of(path)
-    meaning: Callable[[Path], object] = meaning_of
-    if kind is Kind.ALLOCATION:
-        meaning = partial(read_model, model=AllocationFile)
-    elif kind is Kind.SURVEY:
-        from jobs.survey.plan import meaning_of_survey
-
-        meaning = meaning_of_survey
-    changes = upgrade_file(path, kind, meaning)
-    for change in changes:
-        typer.echo(f"{path}, line {change.line}: {change.keys}: {change.old} -> {change.new}")
-    result = f"{len(changes)} words changed; the digest is the same"
-    typer.echo(
-        f"{path}: {result if changes else 'has the keys of format 3 already; left as it is'}"
-    )
 
 
 @with_options

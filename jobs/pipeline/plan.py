@@ -325,12 +325,11 @@ class Plan:
 
 
 @lru_cache(maxsize=4)
-def plan_terms(plan: Plan, *, with_zeros: bool = True) -> tuple[GeolevelTerms, ...]:
+def plan_terms(plan: Plan) -> tuple[GeolevelTerms, ...]:
     """Return the complete queries of each geolevel as small matrices.
 
     Args:
       plan: The plan.
-      with_zeros: Whether cells that are publicly empty in single geounits are types of the terms.
 
     Raises:
       SchemaError: The queries group attribute levels in too many ways.
@@ -341,7 +340,7 @@ def plan_terms(plan: Plan, *, with_zeros: bool = True) -> tuple[GeolevelTerms, .
     )
     if plan.on_demand:
         return partial_terms(*queries)
-    for with_structural in (True, False) if with_zeros else ():
+    for with_structural in (True, False):
         types = types_of_cells(plan, with_structural=with_structural)
         if types is not None:
             with suppress(SchemaError):  # matrices would be too large; estimates ignore such zeros

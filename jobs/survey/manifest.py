@@ -91,7 +91,7 @@ def manifest_of(plan: SurveyPlan) -> SurveyManifest:
     """
     made, ledger = plan.made, read_ledger_of_parts(plan.release.ledger)
     account = plan.release.account
-    microdata = plan.synthesis if SYNTHESIS in ledger.measured else None
+    microdata = plan.synthesis
     strata = None if microdata is None else microdata.strata
     definition, total = plan.budget.definition, plan.budget.total
     names = () if microdata is None else plan.microdata_domain.names
@@ -124,7 +124,7 @@ def manifest_of(plan: SurveyPlan) -> SurveyManifest:
                 conditioned=conditioned_of(plan, part),
             )
             for part in plan.costs
-            if part in ledger.measured  # older versions released what was measured so far
+            if part in ledger.measured  # a received release may lack one
         ),
         outputs=outputs,
         files=released_files(made),
@@ -193,7 +193,7 @@ def load_survey_release(root: Place) -> SurveyPlan:
         raise OutputError(
             str(path),
             "is missing",
-            remedy="give the run file: solutions, and releases of older versions, need it",
+            remedy="give the run file: solutions need it",
         )
     return load_survey(path, released=(layout.root, manifest.configuration_digest))
 

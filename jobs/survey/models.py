@@ -26,7 +26,6 @@ from jobs.pipeline.config.models.values import (
     Text,
     Whole,
 )
-from jobs.pipeline.config.upgrade import Kind
 
 _LARGEST_VALUE = 1 << 28  # of a numeric column and of clipping bounds; default, not measured
 
@@ -418,7 +417,6 @@ class SurveyEvaluateConfig(Model):
 class SurveyConfig(Model):
     """conf/run/survey.yaml: means, tables and microdata of one survey file."""
 
-    renames = Kind.SURVEY
     later = ("marginals",)
 
     kind: Literal["survey"] = Field(description="That this is the run file of a survey.")

@@ -26,7 +26,6 @@ from das.privacy.cost import Pure
 from das.queries.sensitivity import Neighbors
 from das.synthesis.records import Domain
 from das.synthesis.strata import Strata as SynthesisStrata
-from das.workload.workload import Weighting
 from jobs.pipeline.config.data import check_suffix
 from jobs.pipeline.config.files import (
     absolute,
@@ -40,7 +39,6 @@ from jobs.pipeline.config.load import check_solution_name
 from jobs.pipeline.config.mistakes import at
 from jobs.pipeline.config.models.values import SURVEY
 from jobs.pipeline.config.resolve import budget_of
-from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.folder.identity import stated_files
 from jobs.pipeline.storage.account import Reservation, default_account
 from jobs.pipeline.storage.layout import (
@@ -228,14 +226,10 @@ class SurveyPlan:
         )
 
     def settings(self, part: str) -> dict[str, Any]:
-        """Return the settings of a part that may change after measuring.
-
-        Keys are those of the format before 3, since manifests of earlier releases have them.
-        """
+        """Return the settings of a part that may change after measuring."""
         planned = self.part(part)
         if planned is None:
-            settings = self.synthesis.model_dump(mode="json", include=_AFTER_SYNTHESIS)
-            return dict(as_hashed(Kind.SURVEY, settings, "synthesis"))
+            return self.synthesis.model_dump(mode="json", include=_AFTER_SYNTHESIS)
         kept = _AFTER_MARGINALS if isinstance(planned, MarginalsPlan) else _AFTER_MEANS
         return planned.config.model_dump(mode="json", include=kept)
 
@@ -302,16 +296,6 @@ def load_survey(
     root, digest = released or (None, _digest(written, config))
     planned = (tuple(means), tuple(tables), strata, marginals, solution, root)
     return SurveyPlan(config, path, digest, budget, domain, *planned)
-
-
-def meaning_of_survey(path: Path) -> tuple[SurveyConfig, str]:
-    """Read the run file of a survey; return its settings and the digest of its measurements.
-
-    Raises:
-      ConfigError, InputError, BudgetError, SchemaError: As `load_survey`.
-    """
-    plan = load_survey(path)
-    return plan.config, plan.digest
 
 
 def _microdata_domain(synthesis: SynthesisConfig, domain: Domain) -> Domain:
@@ -433,7 +417,7 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
     Settings that may change after measuring are left out. Paths of data count as written, so that a
     project can move to another folder; files of weights count by their contents.
     """
-    stated = written.model_dump(
+    document = written.model_dump(
         mode="json",
         exclude={
             "name": True,
@@ -445,17 +429,6 @@ def _digest(written: SurveyConfig, config: SurveyConfig) -> str:
             "synthesis": {**dict.fromkeys(_AFTER_SYNTHESIS, True), "strata": {"weights"}},
         },
     )
-    document = {**as_hashed(Kind.SURVEY, stated), "format": Kind.SURVEY.former_format}
-    strata = None if config.synthesis is None else config.synthesis.strata
-    # Keys that earlier versions lacked are left out at their defaults: old folders continue.
-    if config.data.quoting == "double":
-        del document["data"]["quoting"]
-    if not config.contingency_tables:
-        del document["tables"]
-    if config.synthesis is not None and config.synthesis.weighting is Weighting.SQUARE_ROOT:
-        del document["synthesis"]["weighting"]
-    if strata is not None and strata.weights is not None:
-        del document["synthesis"]["strata"]["sizes_share"]
     files = weights_files(config)
     document["weights"] = [
         None if file is None else hashlib.sha256(file.read_bytes()).hexdigest() for file in files

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.models.values import FORMAT
 from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.runnable import require_runnable
-from jobs.pipeline.config.upgrade import FORMAT
 
 _SECTIONS = ("schema", "data", "invariants", "solve", "evaluate")
 _PARTS = {  # of a product; the rest of these sections is about the whole run

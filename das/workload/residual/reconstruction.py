@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,14 +17,11 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.workload.incidence import locate_subsets
-from das.workload.residual.answer_rows import group_by_shape
 from das.workload.residual.plan import ResidualPlan
 from das.workload.workload import AttributeWorkload
 
 DEFAULT_BYTES = 1 << 30
 
-# Entries of one batch; a few arrays of this size fit in the cache of one core.
-_BATCH = 1 << 18
 # Above this many rows per level, W is applied by sums, not as a matrix. Default, not measured.
 _MOST_ROWS_PER_LEVEL = 8
 
@@ -92,19 +89,6 @@ def locate_answers(plan: ResidualPlan) -> IntArray:
     return np.concatenate([[0], np.cumsum(plan.residuals.product(widths))]).astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class AnsweredMarginals:
-    """Marginals of one shape.
-
-    Attributes:
-      members: int64[m, k], the attributes of each marginal.
-      answers: float64[m, rows of member 1, ..., rows of member k], one table per marginal.
-    """
-
-    members: IntArray
-    answers: FloatArray
-
-
 def reconstruct(
     residuals: ResidualAnswers, names: Sequence[str], *, most_bytes: int = DEFAULT_BYTES
 ) -> FloatArray:
@@ -149,31 +133,6 @@ def decode_marginal(
     """
     decoders = [Decoder(matrix, None) for matrix in decoded]
     return np.asarray(_decode_along(_fill(residuals, members, positions), decoders)[0])
-
-
-def reconstruct_all(
-    residuals: ResidualAnswers, *, most_bytes: int = DEFAULT_BYTES
-) -> Iterator[AnsweredMarginals]:
-    """Answer all marginals of the workload, in batches of equal shape that fit in the cache.
-
-    Raises:
-      SchemaError: A marginal needs more than `most_bytes`.
-    """
-    plan = residuals.plan
-    for members in plan.workload.marginals.by_order:
-        if len(members):
-            _check_memory(plan, members[_count_numbers(plan, members).argmax()], most_bytes)
-    decoders = residuals.decoders
-    distinct = {id(decoder): index for index, decoder in enumerate(decoders)}
-    kinds = np.array([distinct[id(decoder)] for decoder in decoders])
-    for order, members in enumerate(plan.workload.marginals.by_order):
-        numbers = _count_numbers(plan, members)
-        for equal, _ in group_by_shape(members, kinds):
-            step = max(1, int(_BATCH // numbers[equal[0]]))
-            for begin in range(0, len(equal), step):
-                rows = equal[begin : begin + step]
-                positions = plan.incidence.columns[order][rows]
-                yield AnsweredMarginals(members[rows], _answer(residuals, members[rows], positions))
 
 
 def _answer(residuals: ResidualAnswers, members: IntArray, positions: IntArray) -> FloatArray:
@@ -250,18 +209,10 @@ def _apply_along(decoder: Decoder, block: FloatArray) -> FloatArray:
     return answers.reshape(-1, lead, trail).transpose(1, 0, 2)
 
 
-def _count_numbers(plan: ResidualPlan, members: IntArray) -> FloatArray:
-    """Return the largest tensor size in the reconstruction of each marginal, float64[m]."""
-    most = [
-        max(attribute.n_rows, 1 + len(basis.subtraction))
-        for attribute, basis in zip(plan.workload.attributes, plan.bases, strict=True)
-    ]
-    return np.asarray(np.array(most, np.float64)[members].prod(axis=1))
-
-
 def _check_memory(plan: ResidualPlan, members: IntArray, most_bytes: int) -> None:
-    numbers = float(_count_numbers(plan, members[None, :])[0])
-    refuse_large_marginal(plan.workload.names_of(members), numbers, most_bytes)
+    pairs = [(plan.workload.attributes[i], plan.bases[i]) for i in members.tolist()]
+    sizes = [max(one.n_rows, 1 + len(basis.subtraction)) for one, basis in pairs]
+    refuse_large_marginal(plan.workload.names_of(members), float(math.prod(sizes)), most_bytes)
 
 
 def refuse_large_marginal(names: Sequence[str], numbers: float, most_bytes: int) -> None:

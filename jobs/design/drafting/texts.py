@@ -19,8 +19,7 @@ from jobs.design.drafting.attributes import Proposed, attribute_name
 from jobs.design.drafting.geolevels import Geolevel, propose_names
 from jobs.design.requests import DraftRequest
 from jobs.pipeline.confidential.look import Column, Geography, Look
-from jobs.pipeline.config.models.values import GeocodeColumns, GeocodeTable
-from jobs.pipeline.config.upgrade import FORMAT
+from jobs.pipeline.config.models.values import FORMAT, GeocodeColumns, GeocodeTable
 from jobs.pipeline.storage.place import Place
 
 _WIDTH = 100

@@ -35,7 +35,6 @@ from jobs.pipeline.release.bound import bound_parts
 from jobs.pipeline.release.census import census_codes
 from jobs.pipeline.release.implied import publish_given_counts, publish_implied
 from jobs.pipeline.storage.account import noted_failures
-from jobs.pipeline.storage.answers import refuse_mixed
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.files import read_json, write_json
 from jobs.pipeline.storage.geography import read_geography, write_geography
@@ -179,10 +178,8 @@ def measure_on_demand(job: Job, product: Product, level: Level) -> None:
 
     Raises:
       LedgerError: As for `measure`.
-      OutputError: An older version of this program drew them.
     """
     if level.on_demand:
-        refuse_mixed(product.release, level.name)
         _measure_level(job, product, level, is_on_demand=True)
 
 

@@ -26,7 +26,6 @@ from jobs.pipeline.config.models.kinds.row import coefficients_of
 from jobs.pipeline.config.models.products import JoinedConfig
 from jobs.pipeline.config.models.run import BetweenConfig, RunConfig, SideConfig
 from jobs.pipeline.config.product import Product
-from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.plan import Hint, Plan, plan_terms, why_no_estimates
 from jobs.pipeline.storage.place import Place
 
@@ -244,8 +243,7 @@ class Joining:
 
 def joined_settings(config: JoinedConfig) -> dict[str, object]:
     """Return the settings on which joined microdata depend, as JSON values."""
-    settings = config.model_dump(mode="json", exclude={"file_formats"})
-    return dict(as_hashed(Kind.CENSUS, settings, "products.*.output.joined"))
+    return config.model_dump(mode="json", exclude={"file_formats"})
 
 
 def joining_of(product: Product, products: Mapping[str, Product]) -> Joining | None:

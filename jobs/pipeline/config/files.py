@@ -16,7 +16,6 @@ from das.errors import ConfigError, meant
 from jobs.pipeline.config.local_path import is_endless, local_path
 from jobs.pipeline.config.models.run import RunConfig, model_fields
 from jobs.pipeline.config.models.values import SURVEY
-from jobs.pipeline.config.upgrade import Kind, advice, as_stated, current, is_former
 from jobs.pipeline.config.yaml_file import read_map
 from jobs.pipeline.storage.layout import Roots
 from jobs.pipeline.storage.place import Place, StoredPlace, lies_in
@@ -50,8 +49,7 @@ def read_run_file(path: Place) -> RunConfig:
         raise ConfigError(
             str(path),
             "is the run file of a survey, but this command needs that of a census",
-            want="validate, run, means, tables, synthesize, evaluate, verify, certificate or "
-            "account",
+            want="validate, run, evaluate, verify, inspect or account",
         )
     for key, what in {"attributes": "a schema", "levels": "an allocation"}.items():
         if key in document and not {"products", "geography"} & document.keys():
@@ -78,13 +76,10 @@ def read_model(path: Place, model: type[ModelT]) -> ModelT:
 
 
 def _validated(path: Place, document: dict[Any, Any], model: type[ModelT]) -> ModelT:
-    kind: Kind | None = getattr(model, "renames", None)
     try:
-        return model.model_validate(
-            document if kind is None else current(kind, str(path), document)
-        )
+        return model.model_validate(document)
     except ValidationError as error:
-        raise _config_error(path, error, model, document) from None
+        raise _config_error(path, error, model) from None
 
 
 def absolute(config: ModelT, folder: Place) -> ModelT:
@@ -159,20 +154,6 @@ def _places(config: BaseModel, *, stated_only: bool = False) -> list[tuple[Keys,
 
     with_places(config, note, stated_only=stated_only)
     return places
-
-
-def without_inputs(config: ModelT) -> ModelT:
-    """Return the run file of a release without the paths of public inputs.
-
-    Older versions released the absolute paths of tables and of releases that a run was bound to.
-    """
-
-    def named(keys: Keys, place: Place) -> Place:
-        is_outside = isinstance(place, StoredPlace) or place.is_absolute()
-        return Path(place.name) if keys[-1] == "path" and is_outside else place
-
-    released: ModelT = with_places(config, named)
-    return released
 
 
 def refuse_other_folders(path: Place, config: BaseModel) -> None:
@@ -274,23 +255,18 @@ def _keys(location: Sequence[int | str]) -> list[str]:
     return keys[:place] + keys[place + 1 :]
 
 
-def _config_error(
-    path: Place, error: ValidationError, model: type[BaseModel], document: Mapping[Any, Any]
-) -> ConfigError:
+def _config_error(path: Place, error: ValidationError, model: type[BaseModel]) -> ConfigError:
     """Return an error that quotes the first wrong keys of a file, and their values.
 
     Args:
       path: The file.
       error: Errors of validation.
       model: Model of the file.
-      document: Content of the file.
     """
     problems = []
-    renames: Kind | None = getattr(model, "renames", None)
-    is_older = renames is not None and is_former(renames, document)
     for item in error.errors()[:_MOST_PROBLEMS]:
         keys = _keys(item["loc"])
-        key = ".".join(as_stated(renames, keys) if renames is not None and is_older else keys)
+        key = ".".join(keys)
         got = item["input"]
         got = str(got) if isinstance(got, Fraction) else got
         shown = type(got).__name__ if isinstance(got, dict | list) else f"{got!r:.200}"
@@ -298,13 +274,12 @@ def _config_error(
         if kind == "missing":
             problems.append(f"{key}: is required")
         elif kind == "extra_forbidden":
-            became = "" if renames is None or is_older else advice(renames, keys)
-            homes = [] if became else sorted({*_homes(model, keys[-1])})
+            advice, homes = "", sorted({*_homes(model, keys[-1])})
             if 1 <= len(homes) <= 2:  # of more places, such as those of path, none is named
-                became = f" here; it belongs to {' or '.join(homes)}"
-            elif not homes and not became:
-                became = meant(keys[-1], _keys_within(model)).removeprefix(keys[-1])
-            problems.append(f"{key}: is not a known key{became}")
+                advice = f" here; it belongs to {' or '.join(homes)}"
+            elif not homes:
+                advice = meant(keys[-1], _keys_within(model)).removeprefix(keys[-1])
+            problems.append(f"{key}: is not a known key{advice}")
         elif kind == "value_error":
             problems.append(f"{key or 'file'}: {item['msg'].removeprefix('Value error, ')}")
         else:

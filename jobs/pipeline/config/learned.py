@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +77,16 @@ def load_learned(config: LearnedConfig, wanted: Mapping[str, Any]) -> LearnedCou
     )
 
 
-def solve_document(solve: SolveConfig, exclude: Set[str] = frozenset()) -> dict[str, Any]:
+def solve_document(solve: SolveConfig) -> dict[str, Any]:
     """Return the section `solve` as JSON values, with the digest of regressions for their path.
 
     Args:
       solve: The section.
-      exclude: Keys to leave out.
 
     Raises:
       ConfigError: The file of the regressions cannot be read.
     """
-    document = solve.model_dump(mode="json", exclude={*exclude})
+    document = solve.model_dump(mode="json")
     if solve.learned is not None:
         document["learned"]["file"] = read_model(solve.learned.file, LearnedFile).digest
     return document

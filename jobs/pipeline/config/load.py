@@ -23,21 +23,11 @@ from jobs.pipeline.config.files import (
 )
 from jobs.pipeline.config.mistakes import at, refuse_unknown
 from jobs.pipeline.config.models.run import Randomness, RunConfig, RuntimeConfig
-from jobs.pipeline.config.product import Resolved, key_beside
+from jobs.pipeline.config.product import Resolved
 from jobs.pipeline.config.resolve import NamedFiles, RunFile, read_named, resolve_products
 from jobs.pipeline.config.schema import load_schema
-from jobs.pipeline.config.upgrade import (
-    PERSONS_OF_FORMAT_1,
-    UNITS_OF_FORMAT_1,
-    Kind,
-    as_hashed,
-    product_as_hashed,
-)
 from jobs.pipeline.storage.layout import census_release, release_folder
 from jobs.pipeline.storage.place import Place
-
-_PRIVACY = ("definition", "rho", "epsilon", "delta", "neighbors", "allocation", "lazy_queries",
-            "root_support", "randomness", "product", "grant", "epsilon_from")  # fmt: skip
 
 
 def load_run(
@@ -257,16 +247,6 @@ def _with(config: ModelT, section: str, **changes: object) -> ModelT:
     return config.model_copy(update={section: part.model_copy(update=changes)})
 
 
-def meaning_of(path: Path) -> tuple[RunConfig, str]:
-    """Read a run file; return its content, paths as written, and the digest of what it measures.
-
-    Raises:
-      ConfigError, SchemaError: It, its schemas or its allocations cannot be used.
-    """
-    written, config = _read(path)
-    return written, run_digest(written, read_named(config))
-
-
 def run_digest(written: RunConfig, named: NamedFiles) -> str:
     """Compute the SHA-256 of what a run measures.
 
@@ -274,44 +254,23 @@ def run_digest(written: RunConfig, named: NamedFiles) -> str:
     post-processing (`solve`, `output`: `jobs.pipeline.folder.solutions`) and `evaluate`. Data paths
     are covered as written, so that a project can move to another folder.
 
-    The hashed document has the keys of format 2 (`jobs.pipeline.config.upgrade`), with the last
-    product at the top and the others next to it, as in format 1. A folder that was begun with a
-    file of either format can therefore be continued with one of format 3.
-
     Args:
       written: The run file, paths as written.
       named: Schema and allocation of each product.
     """
-    products = dict[str, dict[str, Any]]()
+    document = written.model_dump(
+        mode="json",
+        include={"geography", "privacy", "cross_product_constraints"},
+        exclude={"privacy": {"account"}},
+    )
+    document["products"] = dict[str, Any]()
+    later = {"solve", "output", "evaluate"}
     for name, product in written.products.items():
-        later = {"solve", "output", "evaluate"}
         stated = product.model_dump(mode="json", by_alias=True, exclude=later)
-        document, (schema, allocation) = product_as_hashed(stated), named[name]
-        document["schema"] = schema.model_dump(mode="json")
+        schema, allocation = named[name]
+        stated["schema"] = schema.model_dump(mode="json")
         if allocation is not None:
-            allocated = as_hashed(Kind.ALLOCATION, allocation.model_dump(mode="json"))
-            document["privacy"]["allocation"] = allocated
-        products[name] = document
-    *others, last = products
-    for name in others:
-        privacy = products[name]["privacy"]
-        privacy["product"] = privacy["product"] or products[name]["schema"]["name"]
-    run = as_hashed(Kind.CENSUS, written.model_dump(mode="json", include={"geography", "privacy"}))
-    privacy = {**run["privacy"], **products[last]["privacy"]}
-    document = {
-        "schema": products[last]["schema"],
-        "data": products[last]["data"],
-        "geography": run["geography"],
-        "privacy": {key: privacy[key] for key in _PRIVACY if key in privacy},
-        "invariants": products[last]["invariants"],
-    }
-    of_all = dict[str, Any]()
-    if [*products] not in ([PERSONS_OF_FORMAT_1], [UNITS_OF_FORMAT_1, PERSONS_OF_FORMAT_1]):
-        of_all["products"] = [*products]
-    if written.cross_product_constraints:
-        constraints = written.model_dump(mode="json", include={"cross_product_constraints"})
-        of_all["between"] = constraints["cross_product_constraints"]
-    keys = (*document, *of_all)
-    document |= {key_beside(name, keys): products[name] for name in others} | of_all
+            stated["privacy"]["allocation"] = allocation.model_dump(mode="json")
+        document["products"][name] = stated
     text = json.dumps(document)  # in order: the order of groups numbers the answers
     return hashlib.sha256(text.encode()).hexdigest()

@@ -260,7 +260,7 @@ def _partitions(schema: Schema, texts: Sequence[str], key: str) -> dict[str, Que
 # --- tables ---------------------------------------------------------------------------------------
 
 FORMAT = 2
-"""Format of datasets of tables; older versions wrote format 1, without stating it."""
+"""Format of datasets of tables."""
 H1 = "h1"
 """Name of the files of table H1."""
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # by Windows

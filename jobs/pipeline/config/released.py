@@ -23,7 +23,6 @@ from jobs.pipeline.config.files import (
     read_run_file,
     refuse_other_folders,
     with_places,
-    without_inputs,
 )
 from jobs.pipeline.config.models.allocation import AllocationFile
 from jobs.pipeline.config.models.data import NmfData
@@ -107,9 +106,8 @@ def load_release(root: Place) -> Resolved:
             str(path),
             "is missing",
             want="the folder of a whole release, not that of a product of it",
-            remedy="releases of older versions need their run file",
         )
-    written = without_inputs(read_run_file(path))
+    written = read_run_file(path)
     refuse_other_folders(path, written)
     config = absolute(written, path.parent)
 

@@ -42,7 +42,6 @@ from jobs.pipeline.config.product import (
     table_entries,
 )
 from jobs.pipeline.config.schema import load_schema, read_schema
-from jobs.pipeline.config.upgrade import Kind, as_hashed
 from jobs.pipeline.config.workload import BudgetKind
 from jobs.pipeline.plan import Covariate, Plan, Solving, exact_query
 from jobs.pipeline.storage.layout import ReleaseLayout, confidential_layout
@@ -224,9 +223,8 @@ def _resolve(
 
 
 def solve_digest(solve: SolveConfig) -> str:
-    """Return the SHA-256 of the section `solve`, written in the oldest format of its keys."""
-    document = as_hashed(Kind.CENSUS, solve_document(solve), "products.*.solve")
-    return hashlib.sha256(to_json(document)).hexdigest()
+    """Return the SHA-256 of the section `solve`."""
+    return hashlib.sha256(to_json(solve_document(solve))).hexdigest()
 
 
 def _check_files(

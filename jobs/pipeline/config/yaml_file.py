@@ -54,15 +54,15 @@ def read_map(path: Place) -> dict[Any, Any]:
         value, or occurs twice in a map; or people and YAML read a value differently: 010, 1:30,
         0b11, 1_000, a date, a tag, more than 100 digits.
     """
-    node = read_nodes(path)[1]
+    node = _root_node(path)
     document = None if node is None else _Reader(path).value(node, 1)
     if not isinstance(document, dict):
         raise ConfigError(str(path), "must be a map of keys", got=type(document).__name__)
     return document
 
 
-def read_nodes(path: Place) -> tuple[str, yaml.Node | None]:
-    """Read a YAML file: its text, and its nodes with their positions in the text.
+def _root_node(path: Place) -> yaml.Node | None:
+    """Read a YAML file as nodes with their positions in the text; None for an empty file.
 
     Raises:
       ConfigError: The file cannot be read, or is not valid YAML.
@@ -85,7 +85,8 @@ def read_nodes(path: Place) -> tuple[str, yaml.Node | None]:
     try:
         loader = _Loader(text)
         try:
-            return text, loader.get_single_node()
+            node: yaml.Node | None = loader.get_single_node()
+            return node
         finally:
             loader.dispose()
     except yaml.YAMLError as error:

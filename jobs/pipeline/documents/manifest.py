@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 from pydantic import JsonValue
@@ -22,7 +21,7 @@ from jobs.pipeline.documents.document import (
     read_document,
 )
 from jobs.pipeline.documents.statistics import ExpectedTotals, LearnedAnswers, SolveStatistics
-from jobs.pipeline.storage.layout import ReleaseLayout, is_of_older_version
+from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place
 
 GeounitsSource = Literal["public list", "data"]
@@ -39,8 +38,7 @@ class Software:
       version: Version of the software.
       python: Version of Python.
       libraries: Version of each library on which results depend.
-      revision: Commit of the source, and whether it was changed; left out if unknown, and in older
-        manifests.
+      revision: Commit of the source, and whether it was changed; left out if unknown.
     """
 
     name: str
@@ -156,8 +154,7 @@ class PublishedGuarantee(Guarantee):
         if the noisy answers are imported.
       mu_gdp: mu of the mu-GDP guarantee of continuous Gaussian noise with the same rho, rounded up;
         left out if pure. It does not hold for discrete noise, but `attacks` does.
-      attacks: Bounds on attacks; left out if no neighbors agree on the exact values, and in older
-        manifests.
+      attacks: Bounds on attacks; left out if no neighbors agree on the exact values.
     """
 
     randomness: str
@@ -174,8 +171,7 @@ class Privacy(PublishedGuarantee):
       neighborhood: Limits that invariants set to the neighboring relation of the run.
       epsilon_by_noise: Epsilon at delta by the distribution of the noise, if the budget was chosen
         by it; a fraction.
-      nearest: The nearest data sets with equal exact values; left out if nothing is exact, and in
-        older manifests.
+      nearest: The nearest data sets with equal exact values; left out if nothing is exact.
     """
 
     lazy_queries: tuple[str, ...]
@@ -607,8 +603,6 @@ class Manifest(ReleaseManifest):
         `leaf_geounits`.
       environment: Machine and versions of the run.
       records: Name of the records and of the product, such as `persons` or `units`.
-      products: Manifests of the other products by name, in the last product of a run with several;
-        only in versions before 0.2.0.
       together: Composition of all products of the run; absent with one product.
       expected_groups: Expected errors by population group, from standard errors of the estimates
         and from released counts. Released counts use more information than the estimates, so most
@@ -634,16 +628,10 @@ class Manifest(ReleaseManifest):
     totals: dict[str, int | None]
     environment: Environment
     records: str
-    products: dict[PlainName, Manifest] | None = None
     together: Account | None = None
     expected_groups: tuple[ExpectedGroups, ...] = ()
     origin: Origin | None = None
     off_spine: tuple[OffSpineLevel, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the products of an older release with this manifest at its root."""
-        return (*(self.products or {}), self.records)
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -670,19 +658,14 @@ _NOT_FINALIZED = (
 def read_manifest(release: ReleaseLayout) -> Manifest:
     """Read the manifest of a finalized product.
 
-    Manifests of older versions list the datasets of all products; only those of this one are
-    returned.
-
     Raises:
       OutputError: The product is not finalized, or the manifest is damaged or of another format.
     """
-    manifest = read_document(Manifest, release.manifest, remedy=_NOT_FINALIZED)
-    outputs = (o for o in manifest.outputs if release.is_own(release.root / o.path))
-    return replace(manifest, outputs=tuple(outputs))
+    return read_document(Manifest, release.manifest, remedy=_NOT_FINALIZED)
 
 
-def read_release(root: Place) -> CensusManifest | Manifest:
-    """Read the manifest of a census release; in older versions, that of its last product.
+def read_release(root: Place) -> CensusManifest:
+    """Read the manifest of a census release.
 
     Args:
       root: Folder of the release.
@@ -690,10 +673,7 @@ def read_release(root: Place) -> CensusManifest | Manifest:
     Raises:
       OutputError: The release is not finalized, or the manifest is damaged or of another format.
     """
-    manifest = ReleaseLayout(root).manifest
-    if is_of_older_version(root):
-        return read_document(Manifest, manifest, remedy=_NOT_FINALIZED)
-    return read_document(CensusManifest, manifest, remedy=_NOT_FINALIZED)
+    return read_document(CensusManifest, ReleaseLayout(root).manifest, remedy=_NOT_FINALIZED)
 
 
 def attacks_of(bounds: attack.Attacks, basis: Literal["rho", "epsilon", "noise"]) -> Attacks:

@@ -37,7 +37,7 @@ class Move:
       geocode: Geocode of the parent.
       cells: Indices of the changed cells.
       changes: Change of the count of each of these cells.
-      by: `exact`: the nearest counts to which the children can add up, as in all older manifests;
+      by: `exact`: the nearest counts to which the children can add up;
         `penalty`: the sum of children that fit their noisy answers best, with a penalty on changes
         of the parent.
     """

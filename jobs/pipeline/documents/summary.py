@@ -6,16 +6,12 @@ The costs of reading and measuring depend on the true data, so the file is outsi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from jobs.pipeline.documents.document import document, read_document
 from jobs.pipeline.storage import place as storage
 
 SUMMARY = "summary.json"
-
-# Stages under the names that versions before 0.2 gave them.
-_RENAMED = {"settle": "resolve_constraints", "claim": "reserve_budget", "seal": "finalize"}
 
 
 @document
@@ -174,8 +170,6 @@ def _costs(parts: Sequence[Part]) -> dict[str, Any]:
 def read_summary(folder: storage.Place) -> Summary:
     """Read the summary of a run folder; empty before the first part is done.
 
-    Stages of older versions get their current names.
-
     Raises:
       OutputError: The file is damaged.
     """
@@ -183,5 +177,4 @@ def read_summary(folder: storage.Place) -> Summary:
     if not path.is_file():
         return summary_of(())
     remedy = "remove it: only what the run cost so far is lost"
-    parts = read_document(Summary, path, remedy=remedy).parts
-    return summary_of([replace(part, stage=_RENAMED.get(part.stage, part.stage)) for part in parts])
+    return read_document(Summary, path, remedy=remedy)

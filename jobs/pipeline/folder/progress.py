@@ -9,7 +9,6 @@ from das.errors import OutputError
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.intervals import digest_of
 from jobs.pipeline.documents.manifest import (
-    CensusManifest,
     Contents,
     read_manifest,
     read_release,
@@ -106,8 +105,6 @@ def is_census_finalized(resolved: Resolved) -> bool:
         return False
     try:
         stated = read_release(release.root)
-        if not isinstance(stated, CensusManifest):
-            return True
         digests = {name: digest_of(p.release.manifest) for name, p in products.items()}
         return stated.products == digests and _names_all(release, stated)
     except OutputError:
@@ -115,12 +112,12 @@ def is_census_finalized(resolved: Resolved) -> bool:
 
 
 def _names_all(release: ReleaseLayout, manifest: Contents) -> bool:
-    """Return whether a manifest names exactly the existing datasets, replicates aside."""
+    """Return whether a manifest names exactly the existing datasets."""
     named = {release.root / output.path: output.sha256 for output in manifest.outputs}
     datasets = sorted(
         folder
         for folder in {path.parent for path in release.root.rglob(MANIFEST)}
-        if release.is_own(folder) and not release.is_of_replicates(folder)
+        if release.is_own(folder)
     )
     digests = at_once(release.root, dataset_digest, datasets)
     return dict(zip(datasets, digests, strict=True)) == named

@@ -20,7 +20,6 @@ from jobs.pipeline.config.learned import solve_document
 from jobs.pipeline.config.models.products import JoinedConfig, ProductConfig
 from jobs.pipeline.config.models.run import RunConfig
 from jobs.pipeline.config.product import Product, Resolved, TablesWanted, key_beside
-from jobs.pipeline.config.upgrade import Kind, as_current, as_hashed
 from jobs.pipeline.documents.manifest import Settings, Solution, read_manifest
 from jobs.pipeline.plan import without_estimates
 from jobs.pipeline.storage.dataset import MANIFEST, Dataset, is_published, remove_dataset
@@ -40,10 +39,7 @@ _BEFORE_SOLVING = ("measurements", "invariants", "given", "implied", "estimates"
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of a run file that may change after measuring, as JSON values.
-
-    Keys have the names of format 2, as in manifests and digests of earlier releases.
-    """
+    """Return the settings of a run file that may change after measuring, as JSON values."""
     *others, last = config.products
     settings = _settings(config.products[last])
     return settings | {
@@ -52,13 +48,10 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
 
 
 def _settings(product: ProductConfig) -> dict[str, Any]:
-    # Keep the digest of files from before the key existed.
-    unnamed = set() if product.solve.round_l2_passes else {"round_l2_passes"}
-    settings = {
-        "solve": solve_document(product.solve, unnamed),
+    return {
+        "solve": solve_document(product.solve),
         "output": product.output.model_dump(mode="json"),
     }
-    return dict(as_hashed(Kind.CENSUS, settings, "products.*"))
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
@@ -84,17 +77,7 @@ def other_settings(resolved: Resolved) -> str:
     finalized, wanted = manifest.solution, settings_of(resolved.config)
     if finalized.digest == settings_digest(wanted):
         return ""
-    before, now = _in_current_words(finalized.settings), _in_current_words(wanted)
-    return ", ".join(differences(before, now)) or "others"
-
-
-def _in_current_words(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Name settings as run files do now."""
-    places = {key: f"products.*.{key}" for key in ("solve", "output")}
-    return {
-        key: as_current(Kind.CENSUS, value, places.get(key, "products.*"))
-        for key, value in settings.items()
-    }
+    return ", ".join(differences(finalized.settings, wanted)) or "others"
 
 
 def refuse_finalized(resolved: Resolved) -> None:
@@ -170,8 +153,6 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
             for level in levels
             for facts in _facts(release.tables(level))
             if not wanted.facts(level).items() <= facts.items()
-            # Releases finalized by older versions stay unchanged.
-            if "format" in facts or not release.manifest.is_file()
         ]
     queries = product.tabulated.values()
     unknown = without_estimates(plan, queries)
@@ -181,8 +162,6 @@ def _outdated(product: Product, *, stays: bool) -> list[Place]:
         outdated += [
             path for facts in _facts(path) if [q["query"] for q in facts["queries"]] != estimable
         ]
-    if not release.manifest.is_file():  # left by an older version
-        outdated += [path.parent for path in (release.root / "h1").glob(f"*/{MANIFEST}")]
     return [path for path in outdated if is_published(path)]
 
 

@@ -26,19 +26,17 @@ from das.tree.area import CutChild, Share, estimate_share, share_of_family
 from das.tree.coordinates import Coordinates
 from das.tree.model import GeolevelTerms
 from das.tree.passes import Moments, add_leaves, combine, pass_up, sum_below
-from jobs.pipeline.plan import Plan, why_no_estimates, without_estimates
+from jobs.pipeline.plan import Plan, plan_terms, why_no_estimates, without_estimates
 from jobs.pipeline.release.level import (
     LevelRange,
     LevelReader,
     RangeAnswers,
     range_evidence,
-    release_terms,
 )
 from jobs.pipeline.release.public_bounds import Bounds, PublicBounds
 from jobs.pipeline.storage.dataset import LAST, Dataset, PartFile, PartWriter, is_published, publish
 from jobs.pipeline.storage.estimates import (
     FORMAT,
-    ZEROS_FORMAT,
     estimate_rows,
     largest_estimate,
     standard_error_sums,
@@ -97,7 +95,7 @@ class LevelEstimator:
     @property
     def terms(self) -> tuple[GeolevelTerms, ...]:
         """Return the queries of every geolevel as small matrices."""
-        return release_terms(self.plan, self.release)
+        return plan_terms(self.plan)
 
     @property
     def coordinates(self) -> Coordinates:
@@ -277,7 +275,7 @@ def facts_of(
     """Return the facts of a dataset of estimates: geolevel, queries, confidence and seconds."""
     return estimator.plan.facts(
         geolevel=geolevel,
-        format=FORMAT if estimator.terms[0].types is None else ZEROS_FORMAT,
+        format=FORMAT,
         confidence=estimator.confidence,
         queries=[
             {"query": q.name, "answers": q.size, "shape": list(q.shape), "labels": q.labels()}

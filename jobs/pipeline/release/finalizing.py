@@ -58,8 +58,6 @@ from jobs.pipeline.storage.place import (
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "pyspark", "ortools", "cryptography", "pydantic")
 _NOTICE = "The noise of this release was seeded for a test. It protects nobody.\n"
 SEEDED = "seeded_not_for_release"
-# Fields that older versions did not state; a manifest may lack no other field.
-_ADDED_LATER = ("attacks", "mu_gdp", "nearest")
 # Relative tolerance of floats: a logarithm may differ in its last bit between machines. Statements
 # have at least six digits, so every visible change is larger.
 _SAME = 1e-9
@@ -154,9 +152,8 @@ def verify_contents(release: ReleaseLayout, manifest: Contents) -> int:
     datasets = [path.parent for path in found_under(release.root, MANIFEST)]
     datasets = [dataset for dataset in datasets if release.is_own(dataset)]
     named = {release.root / output.path for output in manifest.outputs}
-    made_by_run = [dataset for dataset in datasets if not release.is_of_replicates(dataset)]
     named |= {release.root / file.path for file in manifest.files}
-    for path in (*made_by_run, *_own_files(release)):
+    for path in (*datasets, *_own_files(release)):
         if path not in named:
             raise VerificationError(
                 str(path),
@@ -183,9 +180,7 @@ def verify_manifest(release: ReleaseLayout, stated: M, again: M) -> None:
     Raises:
       VerificationError: The manifests differ; names the first different field.
     """
-    places = {file.path: number for number, file in enumerate(stated.files)}  # older: not sorted
-    files = sorted(again.files, key=lambda file: places.get(file.path, len(places)))
-    again = replace(again, created=stated.created, software=stated.software, files=tuple(files))
+    again = replace(again, created=stated.created, software=stated.software)
     verify_statements(release.manifest, stated, again)
 
 
@@ -218,9 +213,8 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
     found = None
     if isinstance(stated, Mapping) and isinstance(again, Mapping):
         for name in {**again, **stated}:
-            if name in stated or name not in _ADDED_LATER:
-                within = (*key, str(name))
-                found = found or _difference(stated.get(name), again.get(name), within)
+            within = (*key, str(name))
+            found = found or _difference(stated.get(name), again.get(name), within)
         return found
     if isinstance(stated, list) and isinstance(again, list):
         for number, pair in enumerate(zip(stated, again, strict=False)):
@@ -242,10 +236,10 @@ def _difference(stated: object, again: object, key: tuple[str, ...]) -> tuple[st
 def released_outputs(release: ReleaseLayout) -> tuple[Output, ...]:
     """List the datasets of a release as outputs of its manifest.
 
-    Datasets of products within the release and of its replicates are left out.
+    Datasets of products within the release are left out.
     """
     paths = sorted(path.parent for path in found_under(release.root, MANIFEST))
-    datasets = [p for p in paths if release.is_own(p) and not release.is_of_replicates(p)]
+    datasets = [path for path in paths if release.is_own(path)]
     return tuple(at_once(release.root, lambda path: output_of(release, path), datasets))
 
 

@@ -25,11 +25,11 @@ from jobs.pipeline.plan import Plan, plan_terms
 from jobs.pipeline.release.implied import BatchLimits, implied_limits, read_limits
 from jobs.pipeline.release.problems import AnswerEstimates, Support
 from jobs.pipeline.storage.answers import DrawnAnswers, answers_reader, read_answers, read_drawn
-from jobs.pipeline.storage.dataset import Dataset, RangeReader, is_published
-from jobs.pipeline.storage.estimates import ZEROS_FORMAT, read_moments
+from jobs.pipeline.storage.dataset import Dataset, RangeReader
+from jobs.pipeline.storage.estimates import read_moments
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_counts, sparse_arrays
-from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout, ReplicateLayout
+from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.batches import Batch, cut_groups
 from solvers.answers.sums import group_sums
@@ -102,12 +102,12 @@ class LevelReader:
     @cached_property
     def terms(self) -> GeolevelTerms:
         """Return the queries of the geolevel as small matrices."""
-        return release_terms(self.plan, self.release)[self.level.index]
+        return plan_terms(self.plan)[self.level.index]
 
     @cached_property
     def _subtree_queries(self) -> tuple[Query, ...]:
         """Return the queries of this and finer geolevels that have estimates here, once each."""
-        below = release_terms(self.plan, self.release)[self.level.index :]
+        below = plan_terms(self.plan)[self.level.index :]
         named = {query.name: query for terms in below for query in terms.measured}
         return tuple(query for query in named.values() if self.terms.determines(query))
 
@@ -295,23 +295,6 @@ class LevelReader:
             values = coordinates.answer(query, subtree.values)
             found[query.name] = AnswerEstimates(values, mean[subtree.kind], is_known[subtree.kind])
         return found
-
-
-def release_terms(plan: Plan, release: ReleaseLayout) -> tuple[GeolevelTerms, ...]:
-    """Return the queries of each geolevel as small matrices, on the coordinates of a release.
-
-    Estimates of formats 1 and 2 ignore public zeros, and so does what is computed from them.
-    """
-    terms = plan_terms(plan)
-    if terms[0].types is None:
-        return terms
-    original = release.exact if isinstance(release, ReplicateLayout) else release
-    for level in plan.levels[-2::-1]:
-        dataset = EstimateLayout.of(original).subtree(level.name)
-        if is_published(dataset):
-            knows_zeros = Dataset.open(dataset).facts.get("format", 1) >= ZEROS_FORMAT
-            return terms if knows_zeros else plan_terms(plan, with_zeros=False)
-    return terms
 
 
 def range_evidence(

@@ -90,7 +90,6 @@ class RunFacts:
         memory of reading.
       solution: The settings of the counts, and earlier settings.
       records: Name of the records, which is the name of the product.
-      products: Manifests of the other products by name, in a folder that an older version began.
       composition: The account of all products of the run, if there are several.
       expected: Expected errors of population groups.
       tables: Tabulated queries.
@@ -103,7 +102,6 @@ class RunFacts:
     environment: Environment
     solution: Solution
     records: str = "persons"
-    products: dict[str, Manifest] | None = None
     composition: Account | None = None
     expected: tuple[ExpectedGroups, ...] = ()
     tables: tuple[Query, ...] = ()
@@ -113,7 +111,6 @@ class RunFacts:
 def product_facts(
     resolved: Resolved,
     product: Product,
-    finalized: Mapping[str, Manifest],
     *,
     environment: Environment,
     solution: Solution,
@@ -123,7 +120,6 @@ def product_facts(
     Args:
       resolved: The run.
       product: The product.
-      finalized: The manifests of earlier products, by name.
       environment: Machine and software of the run.
       solution: The settings of the counts.
 
@@ -142,12 +138,10 @@ def product_facts(
         tables=tuple(product.tabulated.values()),
         about=resolved.config.about,
     )
-    is_older = resolved.release.is_product
-    if len(resolved.products) == 1 or (is_older and product is not resolved.last):
+    if len(resolved.products) == 1:
         return facts
     reservations = [reservation_of(resolved, each, "") for each in resolved.products.values()]
-    others = dict(finalized) if is_older else None
-    return replace(facts, products=others, composition=account_of_grants(reservations))
+    return replace(facts, composition=account_of_grants(reservations))
 
 
 def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFacts) -> Manifest:
@@ -200,7 +194,6 @@ def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFa
         totals={facts.records: _records(release), "leaf_geounits": geography[-1].geounits},
         environment=facts.environment,
         records=facts.records,
-        products=facts.products,
         together=facts.composition,
         expected_groups=facts.expected,
         origin=None if origin is None else Origin(**origin),
@@ -227,9 +220,7 @@ def finalize_product(
     """
     manifest = manifest_of(plan, ledger, release, facts)
     whole = release.whole
-    shown = manifest
-    if not whole.is_product:
-        shown = with_shared(manifest, released_outputs(whole), released_files(whole))
+    shown = with_shared(manifest, released_outputs(whole), released_files(whole))
     codebook = codebook_of(plan, shown, facts.tables)
     write_document(release.codebook, codebook, mode=READABLE)
     replace_file(release.codebook_page, codebook_page(codebook), mode=READABLE)
@@ -240,17 +231,14 @@ def finalize_product(
 def finalize_census(resolved: Resolved, finalized: Mapping[str, Manifest]) -> None:
     """Write README and manifest of a whole release, whose products are finalized.
 
-    In a folder that an older version began, the files of the last product take their place.
-
     Args:
       resolved: The run.
       finalized: The manifests of its products by name.
     """
     release = resolved.release
-    if not release.is_product:
-        page = release_readme([*finalized.values()], resolved.config.name, resolved.config.about)
-        replace_file(release.readme, page, mode=READABLE)
-        write_manifest(release, census_manifest_of(resolved, finalized), CensusManifest)
+    page = release_readme([*finalized.values()], resolved.config.name, resolved.config.about)
+    replace_file(release.readme, page, mode=READABLE)
+    write_manifest(release, census_manifest_of(resolved, finalized), CensusManifest)
 
 
 def census_manifest_of(resolved: Resolved, finalized: Mapping[str, Manifest]) -> CensusManifest:
@@ -306,7 +294,7 @@ def _off_spine(plan: Plan, release: ReleaseLayout) -> tuple[OffSpineLevel, ...]:
 
 
 def answers_of(release: ReleaseLayout, level: Level) -> list[Dataset]:
-    """Open the datasets of noisy answers of a geolevel; older versions have only one."""
+    """Open the datasets of noisy answers of a geolevel: measured first, and on demand."""
     lazily = release.lazy_measurements(level.name)
     datasets = [Dataset.open(release.measurements(level.name))]
     return [*datasets, *([Dataset.open(lazily)] if is_published(lazily) else [])]

@@ -124,7 +124,6 @@ def finalize(job: Job) -> None:
             facts = product_facts(
                 resolved,
                 product,
-                finalized,
                 environment=environment_of(job.tasks),
                 solution=solution_of(resolved, release),
             )

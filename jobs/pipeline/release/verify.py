@@ -12,7 +12,7 @@ because the noise is discrete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,9 +29,7 @@ from jobs.pipeline.config.between import Joining, joining_of
 from jobs.pipeline.config.models.data import WithheldData
 from jobs.pipeline.config.product import Product, Resolved
 from jobs.pipeline.documents.manifest import (
-    CensusManifest,
     Manifest,
-    Output,
     read_manifest,
     read_release,
 )
@@ -88,21 +86,18 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
         if joining is not None:
             joined = verify_joined(product.plan, product.release, joining)
             checked["joined_records"] = checked.get("joined_records", 0) + joined
-        finalized[product.name] = _verify_manifest(resolved, product, finalized)
+        finalized[product.name] = _verify_manifest(resolved, product)
         if product.plan.is_elsewhere:
             test = residual_test(product.plan, product.release)
             checked["noise_differences"] = test.differences
             checked["noise_chi_square"] = test.chi_square
     stated = read_release(resolved.release.root)
-    if isinstance(stated, CensusManifest):
-        checked["datasets"] += verify_contents(resolved.release, stated)
-        verify_manifest(resolved.release, stated, census_manifest_of(resolved, finalized))
+    checked["datasets"] += verify_contents(resolved.release, stated)
+    verify_manifest(resolved.release, stated, census_manifest_of(resolved, finalized))
     return checked
 
 
-def _verify_manifest(
-    resolved: Resolved, product: Product, before: Mapping[str, Manifest]
-) -> Manifest:
+def _verify_manifest(resolved: Resolved, product: Product) -> Manifest:
     """Compare the manifest of a product with one that is made again from the release.
 
     Facts that only the run knew are not compared: time, machine, software and names of grants. If
@@ -113,7 +108,6 @@ def _verify_manifest(
     Args:
       resolved: The run, or a solution of it.
       product: The product.
-      before: Verified manifests of the earlier products, by name.
 
     Returns:
       The manifest as it is in the release.
@@ -133,19 +127,14 @@ def _verify_manifest(
     account = product.release.account
     if stated.account is not None and not account.exists():
         raise OutputError(str(account), "is missing", want="the file that the manifest names")
-    settings = stated.solution.settings  # older versions recorded no history
-    if recorded:
-        if stated.solution.digest not in recorded:
-            where = f"{release.manifest}, solution.digest"
-            raise VerificationError(where, "states settings with which no counts were made")
-        settings = recorded[stated.solution.digest]
+    if stated.solution.digest not in recorded:
+        where = f"{release.manifest}, solution.digest"
+        raise VerificationError(where, "states settings with which no counts were made")
+    settings = recorded[stated.solution.digest]
     digest = settings_digest(settings)
     solution = replace(solution, name=stated.solution.name, settings=settings, digest=digest)
-    facts = product_facts(
-        resolved, product, before, environment=stated.environment, solution=solution
-    )
+    facts = product_facts(resolved, product, environment=stated.environment, solution=solution)
     again = manifest_of(plan, ledger.spent(), release, facts)
-    again = replace(again, outputs=_with_columns(release, again.outputs, stated.outputs))
     if isinstance(product.config.data, WithheldData):
         again = replace(again, expected_groups=stated.expected_groups)
     if again.together is not None and stated.together is not None:
@@ -157,19 +146,6 @@ def _verify_manifest(
         again = replace(again, together=replace(again.together, grants=tuple(grants)))
     verify_manifest(release, stated, again)
     return stated
-
-
-def _with_columns(
-    release: ReleaseLayout, outputs: Sequence[Output], stated: Sequence[Output]
-) -> tuple[Output, ...]:
-    """Take the stated columns of tables whose datasets, of an older version, do not name them."""
-    tables = {one.path: one.columns for one in stated if one.path.startswith("tables/")}
-    return tuple(
-        one
-        if "columns" in Dataset.open(release.root / one.path).facts
-        else replace(one, columns=tables.get(one.path, one.columns))
-        for one in outputs
-    )
 
 
 def verify_release(
@@ -272,11 +248,7 @@ def _verify_ledger(plan: Plan, release: ReleaseLayout) -> None:
             )
     recorded = recorded_draws(release)
     datasets = [release.measurements(level.name) for level in plan.levels]
-    for level in plan.levels:
-        mixed = Dataset.open(release.measurements(level.name)).facts.get("lazy_queries")
-        if level.on_demand and not mixed:
-            # In older versions one dataset has all answers.
-            datasets.append(release.lazy_measurements(level.name))
+    datasets += [release.lazy_measurements(v.name) for v in plan.levels if v.on_demand]
     for dataset in datasets:
         if recorded.get(dataset) != dataset_digest(dataset):
             raise VerificationError(str(dataset), "is not the one the ledger names")

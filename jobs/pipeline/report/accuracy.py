@@ -57,8 +57,6 @@ def read_accuracy(release: ReleaseLayout, geography: Sequence[LevelGeography]) -
         if not is_published(path):
             return None
         facts = Dataset.open(path).facts
-        if "standard_error_sums" not in facts:  # of releases of older versions
-            return None
         confidence = facts["confidence"]
         for table, sums in facts["standard_error_sums"].items():
             mean = sum(sums) / (len(sums) * row.geounits)

@@ -167,8 +167,6 @@ def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> Code
                     f"The number of its unit: the row of the geounit in the microdata of {units}."
                 )
             return f"The level of {what} of its unit, by its label."
-        if bare == "tables" and column.endswith(": …"):  # of releases of older versions
-            return f"The protected counts of {column.partition(':')[0]}, by label."
         if bare == "tables":
             known: str | None = {**meanings, **_TEXTS["table_columns"]}.get(column)
             return known or f"The label of {column.removesuffix(' (attribute)')}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jobs.pipeline.documents.document import read_document
 from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.documents.intervals import read_intervals
-from jobs.pipeline.documents.manifest import CensusManifest, Manifest, read_manifest, read_release
+from jobs.pipeline.documents.manifest import Manifest, read_manifest, read_release
 from jobs.pipeline.documents.summary import read_summary
 from jobs.pipeline.report.datasets import with_shared
 from jobs.pipeline.storage.files import refuse_foreign
@@ -44,9 +44,7 @@ def _finalized(root: Place) -> dict[str, _Finalized]:
     layout, found = census_release(root, whole.names), dict[str, _Finalized]()
     for name in whole.names:
         release = layout.product(name)
-        manifest = read_manifest(release)
-        if isinstance(whole, CensusManifest):
-            manifest = with_shared(manifest, whole.outputs, whole.files)
+        manifest = with_shared(read_manifest(release), whole.outputs, whole.files)
         found[name] = _Finalized(release, manifest)
     return found
 

@@ -4,8 +4,7 @@ Exact answers and given counts have three columns (geocode, query, answers). Noi
 the mechanism of their noise. On-demand answers, in a separate dataset, have the positions of the
 drawn answers.
 
-Noisy answers are packed (`jobs.pipeline.storage.columns`). Older releases with unpacked answers,
-whose facts name no format, can be read too.
+Noisy answers are packed (`jobs.pipeline.storage.columns`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ from jobs.pipeline.storage.columns import (
 )
 from jobs.pipeline.storage.dataset import LAST, Dataset, RangeReader
 from jobs.pipeline.storage.files import understanding
-from jobs.pipeline.storage.layout import ReleaseLayout
 from jobs.pipeline.storage.place import Place
 
 _NAMES = pa.dictionary(pa.int32(), pa.string())
@@ -51,7 +49,7 @@ _NOISE = [("mechanism", _NAMES), ("parameter", _NAMES), ("variance", pa.float64(
 MEASUREMENTS = pa.schema([*_ROW, *_NOISE, *PACKED])
 ORIGIN = "origin"
 """Fact of imported measurements: their origin."""
-MEASUREMENTS_FORMAT = 2  # 1: answers as lists of int64
+MEASUREMENTS_FORMAT = 2
 # Queries with more answers list labels of their factors in place of labels of all answers. Default,
 # not measured.
 _LABELS = 100_000
@@ -106,24 +104,6 @@ class DrawnAnswers:
                 "with the libraries and the machine that solved them first",
             )
         return self.answers[entries].reshape(drawn.shape)[:, index].astype(np.float64)
-
-
-def refuse_mixed(release: ReleaseLayout, geolevel: str) -> None:
-    """Refuse on-demand answers that an older version stored with the other measurements.
-
-    Raises:
-      OutputError: The dataset of measurements contains on-demand answers.
-    """
-    dataset = Dataset.open(release.measurements(geolevel))
-    lazy = dataset.facts.get("lazy_queries")
-    if lazy:
-        raise OutputError(
-            str(dataset.path),
-            "holds answers of on-demand queries, which lie in a separate dataset since; "
-            "nothing is drawn twice",
-            got=list(lazy),
-            remedy="go on with the version that drew them",
-        )
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -276,12 +256,12 @@ def read_drawn(
 
 
 def read_listed(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
-    """Read noisy answers of any format, `answers` as lists of int64; see `with_lists`.
+    """Read noisy answers, with `answers` as lists of int64; see `with_lists`.
 
     Raises:
-      OutputError: A file cannot be read, or a later version wrote it.
+      OutputError: A file cannot be read, or another version wrote it.
     """
-    dataset.known_format(MEASUREMENTS_FORMAT)
+    dataset.require_format(MEASUREMENTS_FORMAT)
     with understanding(dataset.path):
         return with_lists(dataset.read(low, high))
 
@@ -329,7 +309,7 @@ def read_measured(
     Raises:
       OutputError: A file cannot be read.
     """
-    dataset.known_format(MEASUREMENTS_FORMAT)
+    dataset.require_format(MEASUREMENTS_FORMAT)
     with understanding(dataset.path):
         rows = rows_about(dataset.read(), name)
         codes = texts(rows)
@@ -344,7 +324,7 @@ def _rows_of(
 ) -> Iterator[tuple[Query | LinearRow, pa.Table]]:
     """Yield each query with its rows; checks that they are of exactly these geounits."""
     reader = dataset if isinstance(dataset, RangeReader) else answers_reader(dataset)
-    reader.dataset.known_format(MEASUREMENTS_FORMAT)
+    reader.dataset.require_format(MEASUREMENTS_FORMAT)
     table = reader.read(str(codes[0]), str(codes[-1]))
     by_query = _by_query(table)
     wanted = pa.chunked_array([pa.array(codes, pa.string())])

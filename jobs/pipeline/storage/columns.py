@@ -159,21 +159,14 @@ def unpacked(rows: pa.Table, *, narrow: bool = False) -> IntArray:
 
 
 def row_sizes(rows: pa.Table) -> IntArray:
-    """Return int64[G], how many answers each of G rows holds."""
-    if "width" not in rows.column_names:
-        return lengths(rows.column("answers"))
+    """Return int64[G], how many answers each of G packed rows holds."""
     sizes = [np.diff(_ends(chunk)) for chunk in rows.column("answers").chunks]
     widths = np.asarray(rows.column("width"), np.int64)
     return np.concatenate([np.empty(0, np.int64), *sizes]) // widths
 
 
 def with_lists(rows: pa.Table) -> pa.Table:
-    """Return rows with `answers` as a list of int64 in place of the columns `PACKED`.
-
-    Tables without packed columns, from older releases, are returned unchanged.
-    """
-    if "width" not in rows.column_names:
-        return rows
+    """Return rows with `answers` as a list of int64 in place of the columns `PACKED`."""
     offsets = np.concatenate([[0], np.cumsum(row_sizes(rows))])
     listed = rows.set_column(
         rows.schema.get_field_index("answers"), "answers", ragged_lists(offsets, unpacked(rows))

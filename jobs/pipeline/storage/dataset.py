@@ -134,17 +134,15 @@ class Dataset:
         """Return the size of all parts on disk, without the manifest."""
         return sum(part.bytes for part in self.parts)
 
-    def known_format(self, newest: int) -> int:
-        """Return the format number of the files, which is 1 if the facts name none.
+    def require_format(self, number: int) -> None:
+        """Refuse files of another format than the format `number`; exact answers name none.
 
         Raises:
-          OutputError: The number is above `newest`: a later version wrote the files.
+          OutputError: The facts name another format: another version wrote the files.
         """
-        number: int = self.facts.get("format", 1)
-        if number not in range(1, newest + 1):
+        if (found := self.facts.get("format", number)) != number:
             what = "is in a format that this version does not read"
-            raise OutputError(str(self.path), what, got=number, want=newest)
-        return number
+            raise OutputError(str(self.path), what, got=found, want=number)
 
     def within(self, low: str = "", high: str = LAST) -> Dataset:
         """Return the dataset without the parts that hold no geocode of low..high."""

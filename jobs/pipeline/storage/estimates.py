@@ -4,9 +4,7 @@ estimates/subtree/level=<L>/   messages up the tree, of all geolevels but the la
 estimates/whole/level=<L>/     estimates from all answers, of all geolevels but the last
 estimates/tables/level=<L>/    estimates and standard errors of tables
 
-All have a format number, the fact `format`; files of format 1 say none. Their tables hold the ends
-of intervals too, which `read_tables` computes since, and their moments are lists of double, which
-are bytes since.
+All have a format number, the fact `format`.
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ MOMENTS = pa.schema(
         ("matrices", pa.dictionary(pa.int32(), pa.binary())),
     ]
 )
-FORMAT = 2
-ZEROS_FORMAT = 3  # the same files, of estimates that know public zeros of single geounits
+FORMAT = 3
 _GROUP_NUMBERS = 1 << 19  # numbers of a row group of moments: 4 MiB as double; not measured
 _SINGLE_BELOW = 2.0**16  # below it float32 rounds by at most 2^-9, less than any noise
 
@@ -123,9 +120,7 @@ def _value_bytes(values: FloatArray, *, single: bool) -> pa.Array | pa.ChunkedAr
 
 
 def _values_of(column: pa.ChunkedArray, size: int) -> FloatArray:
-    """Decode float64[G, size] from `_value_bytes` or an older version."""
-    if pa.types.is_list(column.type):
-        return np.asarray(flattened(column).reshape(-1, size), np.float64)
+    """Decode float64[G, size] from `_value_bytes`."""
     out = np.empty((len(column), size))
     at = 0
     for chunk in column.chunks:
@@ -150,7 +145,7 @@ def read_moments(
     Raises:
       OutputError: The dataset lacks a geounit, or a file cannot be read.
     """
-    (dataset.dataset if isinstance(dataset, RangeReader) else dataset).known_format(ZEROS_FORMAT)
+    (dataset.dataset if isinstance(dataset, RangeReader) else dataset).require_format(FORMAT)
     with understanding(dataset.path):
         table = dataset.read(str(codes[0]), str(codes[-1]))
         present = texts(table)
@@ -209,7 +204,7 @@ def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
     """Read the tables of a geolevel, with the ends of intervals.
 
     Args:
-      dataset: `estimates/tables/level=<L>` of a release, of any format.
+      dataset: `estimates/tables/level=<L>` of a release.
       low: First geocode.
       high: Last geocode.
 
@@ -218,11 +213,11 @@ def read_tables(dataset: Dataset, low: str = "", high: str = LAST) -> pa.Table:
       The intervals are central, with the confidence stated in the facts.
 
     Raises:
-      OutputError: A file cannot be read, or a later version wrote it.
+      OutputError: A file cannot be read, or another version wrote it.
     """
-    number = dataset.known_format(ZEROS_FORMAT)
+    dataset.require_format(FORMAT)
     table = dataset.read(low, high)
-    if number == 1 or not table.num_columns:
+    if not table.num_columns:
         return table
     with understanding(dataset.path):
         half_width = normal_factor(dataset.facts["confidence"])

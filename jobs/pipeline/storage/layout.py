@@ -48,8 +48,7 @@ OUT/confidential/products/NAME/          a product:
   evaluation.json, report.html
   solutions/NAME/                        the same two of another solution
 
-A survey is one product at the roots themselves. Before 0.2.0 the last product of a census was at
-the root, and each other product in a folder of its name there. Such a folder keeps its layout.
+A survey is one product at the roots themselves.
 
 A release can come from an untrusted source, so it must consist of plain files. A link could lead a
 command to read or overwrite any file of the user, and a pipe or device could block it forever. Both
@@ -69,7 +68,6 @@ from pathlib import Path
 
 from das.errors import OutputError
 from jobs.pipeline.storage.files import naming_file
-from jobs.pipeline.storage.journal import is_begun
 from jobs.pipeline.storage.place import Place, lies_in
 
 MICRODATA = ("parquet", "csv")
@@ -184,7 +182,7 @@ class ReleaseLayout:
 
     @property
     def whole(self) -> ReleaseLayout:
-        """Return the layout of the shared folder; in older releases, also of the last product."""
+        """Return the layout of the shared folder."""
         return ReleaseLayout(self.shared, folders=self.folders)
 
     def product(self, name: str) -> ReleaseLayout:
@@ -194,20 +192,11 @@ class ReleaseLayout:
     @property
     def is_product(self) -> bool:
         """Return whether the folder itself holds a product, as for a survey."""
-        return not self.folders or self.root in self._products
-
-    @property
-    def _products(self) -> list[Place]:
-        return [self.shared / folder for folder in self.folders.values()]
+        return not self.folders or self.root != self.shared
 
     def is_own(self, path: Place) -> bool:
         """Return whether a path in this folder lies outside of the products within it."""
-        within = [p for p in self._products if p != self.root and lies_in(p, self.root)]
-        return not any(lies_in(path, product) for product in within)
-
-    def is_of_replicates(self, dataset: Place) -> bool:
-        """Return whether an older version made a dataset of a finalized release's intervals."""
-        return self.is_product and lies_in(dataset, self.root / _INTERVALS)
+        return self.is_product or not lies_in(path, products_folder(self.root))
 
     def measured_part(self, part: str) -> Place:
         """Return the dataset of noisy measurements of a part of a survey."""
@@ -294,15 +283,6 @@ def is_release(place: Place) -> bool:
     return bool(ReleaseLayout(place).manifest.is_file())
 
 
-def is_of_older_version(release: Place) -> bool:
-    """Return whether a version before 0.2.0 began the release of a census.
-
-    Its last product then lies in this folder itself, with the ledger. Every other product lies in a
-    folder of its name.
-    """
-    return is_begun(ReleaseLayout(release).ledger) and not products_folder(release).exists()
-
-
 def census_release(root: Place, names: Sequence[str]) -> ReleaseLayout:
     """Return the layout of the release of a census.
 
@@ -310,10 +290,7 @@ def census_release(root: Place, names: Sequence[str]) -> ReleaseLayout:
       root: Folder of the release.
       names: Names of its products, in the order of work.
     """
-    folders = {name: f"{_PRODUCTS}/{name}" for name in names}
-    if is_of_older_version(root):
-        folders = {**{name: name for name in names}, names[-1]: ""}
-    return ReleaseLayout(root, folders=folders)
+    return ReleaseLayout(root, folders={name: f"{_PRODUCTS}/{name}" for name in names})
 
 
 def products_folder(release: Place) -> Place:

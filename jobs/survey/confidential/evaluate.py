@@ -60,9 +60,8 @@ def evaluate(plan: SurveyPlan, truth: Confidential[SurveyTruth]) -> SurveyEvalua
     """
     data, made = truth.reveal(), plan.made
     means, tables, _ = read_results(made)
-    # Older versions could release only the first parts of the plan: zip without strict.
-    of_means = zip(plan.means, () if means is None else means.statistics, strict=False)
-    of_tables = zip(plan.tables, () if tables is None else tables.tables, strict=False)
+    of_means = zip(plan.means, () if means is None else means.statistics, strict=True)
+    of_tables = zip(plan.tables, () if tables is None else tables.tables, strict=True)
     of_microdata: dict[str, Any] = {"marginals": (), "groups": (), "predictions": None, "notes": ()}
     if read_survey_manifest(made.manifest).records is not None:
         of_microdata = _microdata_errors(plan, data)

@@ -12,7 +12,6 @@ from das.means.measure import clipped_sums, estimate_means
 from das.measure import draw_under
 from das.mechanisms.conditional import conditional_table
 from das.mechanisms.entropy import NoiseKey, Streams
-from das.rational import parse_fraction
 from das.synthesis.adaptive import (
     AdaptiveRounds,
     measure_adaptively,
@@ -24,7 +23,6 @@ from das.synthesis.measure import measure_marginals, measure_plan, measure_sizes
 from das.synthesis.records import ChosenMarginals, Records
 from jobs.pipeline.confidential.draw import Drawn, draw_part
 from jobs.pipeline.folder.spending import Part, Spending
-from jobs.pipeline.storage.dataset import Dataset
 from jobs.survey.checks import SYNTHESIS
 from jobs.survey.confidential.read import SurveyTruth
 from jobs.survey.marginals import MarginalsPlan
@@ -76,10 +74,7 @@ def measure_part(
 
 def _cost_of(plan: SurveyPlan, part: Part) -> Fraction:
     """Return the privacy loss of the published measurements of a part, from their noise alone."""
-    stated = Dataset.open(part.dataset).facts.get("cost")
-    if stated is not None:
-        return parse_fraction(stated, str(part.dataset))
-    return part_cost(plan, read_part(plan, part.name))  # older versions did not store the cost
+    return part_cost(plan, read_part(plan, part.name))
 
 
 def _draw(plan: SurveyPlan, part: Part, truth: Confidential[SurveyTruth], key: NoiseKey) -> Rows:
@@ -87,11 +82,9 @@ def _draw(plan: SurveyPlan, part: Part, truth: Confidential[SurveyTruth], key: N
 
     def draw(streams: Streams) -> Rows:
         answers = _measured(plan, part.name, truth.reveal(), streams)
-        cost = part_cost(plan, answers)
-        if cost > plan.costs[part.name]:
+        if part_cost(plan, answers) > plan.costs[part.name]:
             raise BudgetError(part.name, "costs more than planned")
-        table, facts = part_rows(plan, part.name, answers)
-        return table, {**facts, "cost": str(cost)}
+        return part_rows(plan, part.name, answers)
 
     return draw_under(key, draw)
 

@@ -155,13 +155,13 @@ def test_an_uninterrupted_run_gives_the_same_counts(mended, tmp_path, monkeypatc
 
 def test_what_leaves_imply_makes_every_node_feasible(mended, tmp_path, monkeypatch):
     in_process.patch_spark(monkeypatch)
-    out = in_process.execute(configure(tmp_path, failsafe=False))
+    out = in_process.execute(configure(tmp_path, failsafe="none"))
     assert Dataset.open(release_of(out).counts("block")).facts["statistics"]["moved"] == []
 
 
 def test_without_the_failsafe_the_run_stops(tmp_path, monkeypatch, capsys):
     hide_what_leaves_imply(monkeypatch)
-    config = configure(tmp_path, failsafe=False)
+    config = configure(tmp_path, failsafe="none")
     monkeypatch.setattr(sys, "argv", ["das", "run", str(config), "--quiet"])
     assert main() == InfeasibleError.exit_code == 4
     error = capsys.readouterr().err

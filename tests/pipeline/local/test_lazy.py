@@ -23,8 +23,8 @@ from jobs.pipeline.release.level import LevelReader
 from jobs.pipeline.release.pieces import read_pieces
 from jobs.pipeline.release.solve import solve_level
 from jobs.pipeline.run import do_stages, open_job
-from jobs.pipeline.storage.answers import MEASUREMENTS, read_drawn, refuse_mixed
-from jobs.pipeline.storage.dataset import Dataset, PartWriter, dataset_digest, is_published, publish
+from jobs.pipeline.storage.answers import read_drawn
+from jobs.pipeline.storage.dataset import Dataset, dataset_digest, is_published
 from jobs.pipeline.storage.geography import read_geography
 from jobs.pipeline.storage.histograms import read_counts
 from jobs.pipeline.storage.journal import read_journal
@@ -204,17 +204,6 @@ def test_what_is_published_is_never_drawn_again(both):
         lazy.measurements("county"): before[lazy.measurements("county")],
         lazy.lazy_measurements("county"): drawn,
     }
-
-
-def test_lazy_answers_among_the_others_are_refused_by_name(both, tmp_path):
-    """Older versions wrote them so: nothing is drawn a second time beside them."""
-    _, lazy, _ = both
-    refuse_mixed(lazy, "county")
-    release = release_of(tmp_path)
-    parts = [PartWriter(release.measurements("county"), MEASUREMENTS).close()]
-    publish(release.measurements("county"), parts, {"lazy_queries": ["detailed"]})
-    with pytest.raises(OutputError, match="lie in a separate dataset since"):
-        refuse_mixed(release, "county")
 
 
 def test_answers_that_were_not_drawn_are_missed(both):

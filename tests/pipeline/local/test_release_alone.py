@@ -431,4 +431,4 @@ def test_what_is_no_release_is_named(das: Das, release: Path, tmp_path: Path) ->
     shutil.rmtree(release / "configuration")
     code, printed = das("estimate", release)
     assert code != 0
-    assert "releases of older versions need their run file" in printed
+    assert "not that of a product of it" in printed

@@ -1009,7 +1009,6 @@ def areas_without_leading_zeros(desk: Desk) -> str:
     return message
 
 
-_UPGRADE = "tests/unit/jobs/pipeline/config/test_upgrade.py"
 _ANOTHER = (
     "; or give another privacy.budget_id and output.directory, and its cost is added to what "
 )
@@ -1054,13 +1053,6 @@ ENTRIES: dict[Key, Entry] = {
     ("das/queries/query.py", "write {}"): tables_are_joined_by_stars,
     ("das/queries/query.py", "use attributes and recodes"): strata_are_answers_of_a_partition,
     ("jobs/pipeline/config/runnable.py", "ask fewer groups or fewer tables"): fewer_groups,
-    ("jobs/pipeline/config/upgrade.py",
-     "`das validate --upgrade FILE` rewrites a file of the older keys as format 3"): TriedIn(
-        f"{_UPGRADE}::test_only_renamed_words_change"),
-    ("jobs/pipeline/config/rewrite.py", "write it out in both places, without an alias"): TriedIn(
-        f"{_UPGRADE}::test_a_text_that_two_places_share_is_written_out"),
-    ("jobs/pipeline/config/rewrite.py", "rename its keys by hand, and report this defect"):
-        NotTried("only a defect of the program leads to it"),
     ("jobs/analysis/compare/compare.py", "choose with --table and --geolevel"): TriedIn(
         f"{_COMPARE}::test_too_many_rows_are_refused_and_chosen_ones_written"),
     ("jobs/analysis/spreadsheet.py", "choose with --geolevel and --leave-out, or write Parquet"): TriedIn(
@@ -1105,8 +1097,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/pipeline/storage/layout.py", "copy the release with `cp -rL`, if you trust whoever made it"):
         TriedIn("tests/fuzz/test_releases.py::"
                 "test_a_release_is_found_by_a_link_to_it_and_copied_without_those_in_it"),
-    ("jobs/pipeline/storage/answers.py", "go on with the version that drew them"):
-        NotTried("needs an older version"),
     ("das/tree/span.py", "measure fewer recodes, prefixes or ranges"): LARGE,
     ("jobs/pipeline/config/runnable.py", "remove the named rows or passes, or solve in one pass with method nnls"): LARGE,
     ("jobs/pipeline/config/mistakes.py", "name a geolevel of the spine; only output.tables, das tables, das "
@@ -1265,7 +1255,6 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/analysis/inspect.py", "give the output.directory of a run, or the folder of a release"):
         no_folder_of_a_run,
     ("jobs/pipeline/config/models/products.py", "use the run file from which the release was made"): TriedIn(f"{_ALONE}::test_it_runs_nothing"),
-    ("jobs/pipeline/config/released.py", "releases of older versions need their run file"): TriedIn(f"{_ALONE}::test_what_is_no_release_is_named"),
     ("jobs/pipeline/storage/dataset.py", "run the stage that writes it"): estimates_need_their_stage,
     ("jobs/pipeline/storage/dataset.py", "`das run OUT` makes it again if possible; if you have no OUT, ask the publisher for a copy"): damage_is_made_again,
     ("jobs/pipeline/storage/dataset.py", "remove it"): files_that_no_manifest_names,
@@ -1430,7 +1419,7 @@ ENTRIES: dict[Key, Entry] = {
         ("move away what lies there, or name another place", TriedIn(
             f"{_TABLES}::test_a_folder_that_cannot_be_written_is_told_as_it_is")),
     )},
-    ("jobs/survey/manifest.py", "give the run file: solutions, and releases of older versions, need it"): TriedIn(
+    ("jobs/survey/manifest.py", "give the run file: solutions need it"): TriedIn(
         "tests/pipeline/local/test_surveys.py::test_a_release_without_its_configuration_needs_the_run_file"),
     ("jobs/pipeline/storage/files.py", "put it on a file system with permissions, in a folder of the user of the "
      "run"): MACHINE,

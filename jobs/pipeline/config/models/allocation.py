@@ -8,7 +8,6 @@ from das.definition import Definition
 from das.mechanisms.registry import chargeable
 from das.workload.choices import LossKind, Method
 from jobs.pipeline.config.models.values import Exact, Model, Text, Whole
-from jobs.pipeline.config.upgrade import Kind
 
 
 class ConvexLossConfig(Model):
@@ -111,7 +110,6 @@ class StrataAllocation(Model):
 class AllocationFile(Model):
     """conf/allocation/*.yaml: how rho is split over geolevels and queries."""
 
-    renames = Kind.ALLOCATION
     later = ("mechanism", "strata")
 
     name: Text

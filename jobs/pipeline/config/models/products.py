@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
-    BeforeValidator,
     Discriminator,
     Field,
-    PlainSerializer,
     Tag,
     model_validator,
 )
@@ -136,13 +134,6 @@ class LearnedConfig(Model):
     budget."""
 
 
-_FAILSAFES = {"exact": True, "none": False}  # as files that could only say whether there is one
-
-
-def _failsafe(value: object) -> object:
-    return next((name for name, is_one in _FAILSAFES.items() if value is is_one), value)
-
-
 class SolveConfig(Model):
     """How noisy answers become consistent integers."""
 
@@ -198,16 +189,11 @@ class SolveConfig(Model):
     integers: Literal["highs", "gurobi"] = "highs"
     """Solver of integer problems that are not network flows."""
 
-    failsafe: Annotated[
-        Literal["exact", "penalty", "none"],
-        BeforeValidator(_failsafe),
-        PlainSerializer(lambda name: _FAILSAFES.get(name, name)),
-    ] = "exact"
+    failsafe: Literal["exact", "penalty", "none"] = "exact"
     """Action if no children keep their constraints and sum to their parent. exact: the parent moves
     to the nearest counts to which children can sum. penalty: the parent moves to the sum of the
     children that fit their noisy answers best, with a penalty on moved persons, as in the 2020
-    system. Both are reported, and added to all geounits above. none: the run stops. Older files
-    write true for exact and false for none."""
+    system. Both are reported, and added to all geounits above. none: the run stops."""
 
 
 class GeolevelTableConfig(Model):

@@ -32,7 +32,6 @@ from jobs.pipeline.config.protection import (
     refuse_remote,
     secret_properties,
 )
-from jobs.pipeline.config.upgrade import Kind
 from jobs.pipeline.storage.layout import Roots
 
 
@@ -353,8 +352,6 @@ class BetweenConfig(Model):
 
 class RunConfig(Model):
     """conf/run/*.yaml: one run."""
-
-    renames = Kind.CENSUS
 
     format: Literal[3]
     """Version of the format of this file: 3."""

@@ -24,7 +24,6 @@ from pydantic import (
 from das.errors import BudgetError
 from das.rational import parse_fraction
 from jobs.pipeline.config.local_path import local_path, read_place
-from jobs.pipeline.config.upgrade import Kind
 from jobs.pipeline.storage.place import Place
 
 
@@ -121,17 +120,19 @@ LocalPath = Annotated[Path, BeforeValidator(local_path)]
 StoredPath = Annotated[Place, PlainValidator(read_place), PlainSerializer(str, when_used="json")]
 
 
+FORMAT = 3
+"""Format of run files."""
+
+
 class Model(BaseModel):
     """A part of a configuration file: frozen, and without unknown keys.
 
     Attributes:
       later: Keys that earlier versions did not have. They are not written while they have their
         defaults, so the digests of older run folders stay unchanged.
-      renames: Kind of the file, for models of whole files whose keys were renamed; else None.
     """
 
     later: ClassVar[tuple[str, ...]] = ()
-    renames: ClassVar[Kind | None] = None
 
     # Built with the first file read: models of files that a command does not read are never built.
     model_config = ConfigDict(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from das.errors import ConfigError
-from jobs.cli.main import RENAMED, app
+from jobs.cli.main import app
 from tests.builders.command_line import SHOWN, command_of
 from tests.checkout import ROOT
 
@@ -38,18 +37,6 @@ def test_help_shows_twenty_commands_in_four_groups(monkeypatch: pytest.MonkeyPat
     assert found.pop("Options") == []
     assert found == GROUPS
     assert sum(map(len, found.values())) == len(SHOWN) == 20
-
-
-@pytest.mark.parametrize("name", RENAMED)
-def test_a_former_name_refuses_and_names_a_command_that_exists(name: str, tmp_path: Path) -> None:
-    assert name not in SHOWN
-    for words in ([name], [name, "run.yaml", "--no-such", "1", "-x"], [name, "--help"]):
-        error = CliRunner().invoke(app, words).exception
-        assert isinstance(error, ConfigError)
-        assert str(error) == f"das {name}: is now `{RENAMED[name]}`"
-    command, rest = command_of(shlex.split(RENAMED[name])[1:])
-    with command.make_context(name, rest) as context:
-        assert context.params
 
 
 def named() -> list[str]:

@@ -76,7 +76,6 @@ def test_only_keys_that_do_not_apply_or_that_older_manifests_lack_may_be_absent(
         if field.default is None
     }
     assert absent == {
-        ("Manifest", "products"),
         ("Manifest", "together"),
         ("Manifest", "origin"),
         ("Software", "revision"),

@@ -10,7 +10,6 @@ from das.workload.residual.reconstruction import (
     ResidualAnswers,
     locate_answers,
     reconstruct,
-    reconstruct_all,
 )
 from das.workload.workload import AttributeWorkload, Workload
 from tests.builders.residual_plans import plan_marginals, plan_oblique, plan_projected
@@ -70,22 +69,6 @@ def test_any_answers_give_the_least_squares_estimate(plan):
         np.testing.assert_allclose(found.ravel(), wanted, atol=1e-8)
 
 
-@pytest.mark.parametrize("batch", [1, 100, 1 << 18])
-def test_batches_give_every_marginal_once(plan, batch, monkeypatch):
-    monkeypatch.setattr("das.workload.residual.reconstruction._BATCH", batch)
-    values = np.random.default_rng(3).normal(size=locate_answers(plan)[-1])
-    residuals = ResidualAnswers(plan, values)
-    seen = {}
-    for group in reconstruct_all(residuals):
-        for members, answers in zip(group.members.tolist(), group.answers, strict=True):
-            assert tuple(members) not in seen
-            seen[tuple(members)] = answers
-    assert set(seen) == set(listed(plan.workload.marginals))
-    for members, answers in seen.items():
-        alone = reconstruct(residuals, plan.workload.names_of(members))
-        np.testing.assert_allclose(answers, alone, atol=1e-12)
-
-
 def test_ranges_over_many_levels_are_summed_not_multiplied():
     """300 levels have 45,150 ranges: W as a matrix would take 108 MB."""
     workload = Workload.k_way(
@@ -124,5 +107,3 @@ def test_unusable_requests_are_refused():
     with pytest.raises(SchemaError, match="is too large to reconstruct") as caught:
         reconstruct(residuals, ["income", "place"], most_bytes=1000)
     assert caught.value.where == "marginal ['income', 'place']"
-    with pytest.raises(SchemaError, match="is too large to reconstruct"):
-        next(reconstruct_all(residuals, most_bytes=1000))

@@ -1029,13 +1029,10 @@ def test_how_answers_become_counts_is_resolved(project):
     assert (solving.method, solving.failsafe) == ("reweighted", "penalty")
 
 
-@pytest.mark.parametrize(
-    ("stated", "failsafe"),
-    [(True, "exact"), (False, "none"), *((name, name) for name in ("exact", "penalty", "none"))],
-)
-def test_a_failsafe_may_be_stated_as_older_files_did(project, stated, failsafe):
+@pytest.mark.parametrize("failsafe", ["exact", "penalty", "none"])
+def test_a_failsafe_is_chosen_and_enters_the_digest_of_solving(project, failsafe):
     digest = project.load().plan.solve_digest
-    project.run["solve"]["failsafe"] = stated
+    project.run["solve"]["failsafe"] = failsafe
     plan = project.load().plan
     assert plan.solving.failsafe == failsafe
     assert (plan.solve_digest == digest) == (failsafe == "exact")
@@ -1105,7 +1102,7 @@ SOLVING: dict[str, Edit] = {
     "order": put("run", "solve", "l2_passes", value={"state": [["total"]]}),
     "method": put("run", "solve", "method", value="sequential"),
     "solver": put("run", "solve", "least_squares", value="piqp"),
-    "failsafe": put("run", "solve", "failsafe", value=False),
+    "failsafe": put("run", "solve", "failsafe", value="none"),
 }
 ORDER = {
     "order of groups": put(

@@ -78,18 +78,6 @@ def test_summing_again_changes_nothing(recorder, tmp_path):
     assert summary_of(summary.parts) == summary
 
 
-def test_stages_of_older_versions_get_the_names_of_today(recorder, tmp_path):
-    for stage in ("settle", "claim", "solve", "seal"):
-        with recorder.stage(stage):
-            pass
-    assert [*read_summary(tmp_path).stages] == [
-        "resolve_constraints",
-        "reserve_budget",
-        "solve",
-        "finalize",
-    ]
-
-
 def test_every_stage_is_logged_with_what_it_cost(recorder, tmp_path):
     with recorder.stage("solve", "block", "block"):
         run_step("a 1", 5.0)

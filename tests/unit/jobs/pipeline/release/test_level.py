@@ -7,12 +7,11 @@ import pytest
 
 from das.errors import OutputError
 from das.tree.passes import Moments
-from invariants.constraints import Constraints
 from jobs.pipeline.plan import plan_terms
-from jobs.pipeline.release.level import LevelReader, range_evidence, release_terms
+from jobs.pipeline.release.level import LevelReader, range_evidence
 from jobs.pipeline.storage.dataset import Dataset, publish
-from jobs.pipeline.storage.estimates import read_moments, write_moments
-from jobs.pipeline.storage.layout import EstimateLayout, ReplicateLayout
+from jobs.pipeline.storage.estimates import FORMAT, read_moments, write_moments
+from jobs.pipeline.storage.layout import EstimateLayout
 from tests.builders import two_families as two
 from tests.builders.places import release_of
 
@@ -98,7 +97,7 @@ def test_moments_come_back_for_exactly_the_geounits_asked_for(tmp_path):
     codes = np.array(sorted(BLOCKS), object)
     stored = moments(coordinates, len(codes))
     folder = tmp_path / "moments"
-    publish(folder, [write_moments(folder, coordinates, codes, stored)], {"format": 2})
+    publish(folder, [write_moments(folder, coordinates, codes, stored)], {"format": FORMAT})
     table = Dataset.open(folder).read()
     assert len(table.column("matrices").chunk(0).dictionary) == 2
     for chosen in (np.arange(len(codes)), np.array([1, 2, 6])):
@@ -123,7 +122,7 @@ def test_moments_of_fewer_components(tmp_path):
     assert terms.coordinates.size < whole.size
     stored = moments(whole, len(rows.codes))
     folder = EstimateLayout.of(reader.release).subtree("county")
-    publish(folder, [write_moments(folder, whole, rows.codes, stored)], {"format": 2})
+    publish(folder, [write_moments(folder, whole, rows.codes, stored)], {"format": FORMAT})
     chosen = reader.subtree(rows, terms)
     answers = whole.answer(two.query("age"), stored.values)
     assert terms.coordinates.answer(two.query("age"), chosen.values) == pytest.approx(answers)
@@ -138,15 +137,3 @@ def test_answers_that_are_missing(tmp_path):
     with pytest.raises(OutputError, match="does not hold query total of every geounit"):
         LevelReader(plan, release, 2).answers(rows)
     assert Dataset.open(release.measurements("block")).rows == 2 * 6
-
-
-@pytest.mark.parametrize(("number", "knows"), [(3, True), (2, False), (1, False)])
-def test_estimates_of_an_older_release_go_on_without_public_zeros(tmp_path, number, knows):
-    """Their moments are on other coordinates; replicates repeat what was done."""
-    plan, release = two.plan(limits=Constraints((two.zeros(3),))), two.release(tmp_path)
-    assert release_terms(plan, release)[0].types is not None
-    folder = EstimateLayout.of(release).subtree("county")
-    replicate = ReplicateLayout(tmp_path / "replicate", exact=release, made={})
-    publish(folder, [], {"format": number})
-    for of_release in (release, replicate):
-        assert (release_terms(plan, of_release)[0].types is not None) == knows

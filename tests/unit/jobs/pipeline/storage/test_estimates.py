@@ -14,6 +14,7 @@ from das.tree.coordinates import Coordinates
 from das.tree.passes import Moments
 from jobs.pipeline.storage.dataset import Dataset, PartWriter, publish
 from jobs.pipeline.storage.estimates import (
+    FORMAT,
     read_moments,
     read_tables,
     tables_schema,
@@ -37,7 +38,7 @@ def written(folder: Place, schema: pa.Schema, facts: dict[str, object], **more: 
 def test_intervals_are_computed_of_what_is_stored(tmp_path, largest, number):
     schema = tables_schema(largest)
     assert str(schema.field("estimate").type.value_type) == number
-    table = read_tables(written(tmp_path / "tables", schema, {"format": 2}))
+    table = read_tables(written(tmp_path / "tables", schema, {"format": FORMAT}))
     assert table.column_names == COLUMNS
     assert {str(table.schema.field(name).type) for name in COLUMNS[2:]} == {"list<item: double>"}
     half = 1.6448536269514722
@@ -48,18 +49,9 @@ def test_intervals_are_computed_of_what_is_stored(tmp_path, largest, number):
 
 
 def test_a_range_is_read_alone(tmp_path):
-    dataset = written(tmp_path / "tables", tables_schema(1), {"format": 2})
+    dataset = written(tmp_path / "tables", tables_schema(1), {"format": FORMAT})
     assert read_tables(dataset, "b", "b").column("geocode").to_pylist() == ["b"]
     assert read_tables(dataset, "c", "d").num_rows == 0
-
-
-def test_tables_of_older_versions_are_read_as_they_are(tmp_path):
-    numbers = [(name, pa.list_(pa.float64())) for name in COLUMNS[2:]]
-    schema = pa.schema([("geocode", pa.string()), ("query", pa.string()), *numbers])
-    ends = {"lower": [[1.0, -3.0], [7.0]], "upper": [[2.0, -1.0], [7.5]]}
-    table = read_tables(written(tmp_path / "tables", schema, {}, **ends))
-    assert table.column_names == COLUMNS
-    assert table.column("upper").to_pylist() == [[2.0, -1.0], [7.5]]
 
 
 def test_tables_of_a_later_version_are_refused(tmp_path):
@@ -105,7 +97,7 @@ def test_moments_come_back_and_large_ones_to_the_last_digit(
     written = moments_of(coordinates, values)
     monkeypatch.setattr("jobs.pipeline.storage.estimates._GROUP_NUMBERS", 3 * rows)
     part = write_moments(tmp_path / "whole", coordinates, codes, written, single=single)
-    publish(tmp_path / "whole", [part], {"format": 2})
+    publish(tmp_path / "whole", [part], {"format": FORMAT})
     dataset = Dataset.open(tmp_path / "whole")
     assert pq.ParquetFile(tmp_path / "whole" / part.file).num_row_groups == -(-4 // rows)
     for some in ([0, 1, 2, 3], [1, 2], [3]):
@@ -118,25 +110,6 @@ def test_moments_come_back_and_large_ones_to_the_last_digit(
             assert (back != values[some]).any()
         for part, other in zip(found.matrices, written.matrices, strict=True):
             np.testing.assert_array_equal(part[found.kind], other[written.kind[some]])
-
-
-def test_moments_of_older_versions_are_read(tmp_path, coordinates):
-    schema = pa.schema(
-        [
-            ("geocode", pa.string()),
-            ("values", pa.list_(pa.float64())),
-            ("matrices", pa.dictionary(pa.int32(), pa.binary())),
-        ]
-    )
-    values = np.random.default_rng(5).normal(size=(2, 3))
-    matrix = np.concatenate([np.eye(size).ravel() for size in coordinates.sizes]).tobytes()
-    rows = [pa.array(["a", "b"]), pa.array(values.tolist()), pa.array([matrix] * 2)]
-    writer = PartWriter(tmp_path / "whole", schema)
-    writer.write(pa.table([*rows[:2], rows[2].dictionary_encode()], schema=schema))
-    publish(tmp_path / "whole", [writer.close()], {})
-    dataset = Dataset.open(tmp_path / "whole")
-    found = read_moments(dataset, coordinates, np.array(["a", "b"], object))
-    np.testing.assert_array_equal(coordinates.flatten(found.values), values)
 
 
 def test_moments_of_a_later_version_are_refused(tmp_path, coordinates):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from jobs.pipeline.storage.columns import (
     PACKED,
     packed,
-    ragged_lists,
     row_sizes,
     unpacked,
     with_lists,
@@ -89,31 +88,3 @@ def test_any_integers_are_packed(dtype: type) -> None:
     values = np.array([np.iinfo(dtype).min, -1, 0, np.iinfo(dtype).max], dtype)
     columns = packed(values, np.array([0, 4]))
     assert unpacked(pa.table(columns, schema=pa.schema(PACKED))).tolist() == values.tolist()
-
-
-def test_lists_of_older_releases_are_read() -> None:
-    lists = pa.table({"answers": ragged_lists(np.array([0, 2, 2, 3]), np.array([1, -2, 300]))})
-    assert unpacked(lists).tolist() == [1, -2, 300]
-    assert row_sizes(lists).tolist() == [2, 0, 1]
-    assert with_lists(lists) is lists
-
-
-@pytest.mark.parametrize("escaped", [b"", b"\x01" * 16])
-def test_escaped_numbers_that_are_missing_or_left_over_are_an_error(escaped: bytes) -> None:
-    table = table_of([[*[1] * 70, 1000]])
-    place = table.column_names.index("escaped")
-    damaged = table.set_column(place, "escaped", pa.array([escaped], pa.binary()))
-    with pytest.raises(ValueError, match=f"^{len(escaped) // 8} escaped numbers in 1 places"):
-        unpacked(damaged)
-
-
-@pytest.mark.parametrize(
-    ("top", "kind"), [(100, np.int16), (129, np.int16), (40_000, np.int32), (2**40, np.int64)]
-)
-def test_narrow_numbers_are_as_wide_as_the_widest_of_them(top, kind):
-    values = np.array([*([7] * 300), -top, top] * 2, np.int64)
-    offsets = np.array([0, 302, 604])
-    table = pa.table(packed(values, offsets), schema=pa.schema(PACKED))
-    found = unpacked(table, narrow=True)
-    assert (found.dtype, found.tolist()) == (np.dtype(kind), values.tolist())
-    assert unpacked(table.slice(0, 0), narrow=True).tolist() == []
