@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,10 @@ class XlsxPartWriter:
         self._sink = PartSink(dataset, "xlsx", spooled=spooled)
         target = self._sink.opened
         self._room = target.with_suffix(".rows") if isinstance(target, Path) else None
-        with self._writing():
-            if self._room is not None:
+        if self._room is not None:
+            with writing(self._sink.path, self._sink.path):
                 self._room.mkdir()
-            self._book = new_workbook(target, title, self._room)
+        self._book = new_workbook(target, title, self._room)
         self._sheets, self._next = 0, MOST_ROWS  # the next row of the last sheet
 
     @contextmanager
@@ -98,7 +98,11 @@ class XlsxPartWriter:
             raise
 
     def _remove_room(self) -> None:
+        """Remove the temporary files, of which those of sheets that are given up are open."""
         if self._room is not None:
+            for sheet in self._book.worksheets():
+                with suppress(OSError):
+                    sheet.row_data_fh.close()
             remove_tree(self._room)
 
     def write(self, table: pa.Table) -> None:
