@@ -590,7 +590,8 @@ def _fill(made: Path, text: RunText) -> RunText:
     pairs = [parse_query(plan.schema, pair) for pair in text.pairs]
     if pairs:
         strategy = with_queries(best.strategy, pairs, len(text.above), SHARE_OF_PAIRS)
-        source = f"{best.source}; {SHARE_OF_PAIRS} of {', '.join(text.above)} is for other pairs"
+        place = ", ".join(text.above)
+        source = f"{best.source}; then {SHARE_OF_PAIRS} of {place} for pairs without a table"
         best, names = replace(best, strategy=strategy, source=source), {one.name for one in pairs}
         noise = noisy_queries(strategy, plan.budget, 0, 0)
         variance = max(one.mechanism.variance() for one in noise if one.query.name in names)
