@@ -286,7 +286,7 @@ def with_queries(
     1 / DENOMINATOR, and at least that.
     """
     levels = list(strategy.levels)
-    for index, level in enumerate(levels[: n_levels if queries else 0]):
+    for index, level in enumerate(levels[:n_levels]):
         measured = {query.name: query for query in (*(e.query for e in level.queries), *queries)}
         wanted = dict.fromkeys(measured, 0.0)
         for entry in level.queries:
