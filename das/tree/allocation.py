@@ -29,7 +29,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -38,6 +38,7 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import BudgetError
 from das.queries.group import Group
+from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l2_sensitivity_sq
 from das.strategy import LevelStrategy, QueryShare, Strategy, Stratum
 from das.tree.errors import SolvedSpine, SpineModel, solve_spine
@@ -274,6 +275,28 @@ def exact_strategy(
         rounded.append(tuple(levels))
     strata = (Stratum(group, levels) for group, levels in zip(groups, rounded[1:], strict=True))
     return Strategy(rounded[0], mechanism, tuple(strata))
+
+
+def with_queries(
+    strategy: Strategy, queries: Sequence[Query], n_levels: int, share: Fraction
+) -> Strategy:
+    """Measure further queries at the first geolevels, each with an equal part of `share`.
+
+    The queries measured there before lose the same share of theirs; all are multiples of
+    1 / DENOMINATOR, and at least that.
+    """
+    levels = list(strategy.levels)
+    for index, level in enumerate(levels[:n_levels]):
+        measured = {query.name: query for query in (*(e.query for e in level.queries), *queries)}
+        wanted = dict.fromkeys(measured, 0.0)
+        for entry in level.queries:
+            wanted[entry.query.name] += float((1 - share) * entry.share)
+        for query in queries:
+            wanted[query.name] += float(share / len(queries))
+        parts = _parts(np.array([*wanted.values()]), np.arange(len(wanted)), DENOMINATOR)
+        shares = (Fraction(part, DENOMINATOR) for part in parts)
+        levels[index] = replace(level, queries=tuple(map(QueryShare, measured.values(), shares)))
+    return replace(strategy, levels=tuple(levels))
 
 
 def strategy_shares(problem: AllocationProblem, strategy: Strategy) -> FloatArray:

@@ -132,9 +132,9 @@ def _refuse_large(
         if file.records is not None:
             what = "is for tables of geounits, and the layout has records"
             raise ConfigError("das export --format xlsx", what, got=file.file.name)
-        held = [one for one in file.tables.values() if one.product is not None]
-        width = sum(len(one.variables) for one in held) * (1 + len(_ENDS) * file.file.intervals)
-        columns = width + len(file.file.columns) * max(1, len(held))
+        sizes = [len(one.variables) for one in file.tables.values() if one.product is not None]
+        of_each, ids = 1 + len(_ENDS) * file.file.intervals, len(file.file.columns)
+        columns = [ids + size * of_each for size in sizes or [0]]
         for geolevel in geolevels:
             rows = Dataset.open(resolved.release.geography(geolevel)).rows
             require_room(f"{file.file.name} of {geolevel}", rows, columns)

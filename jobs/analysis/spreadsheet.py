@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from das.errors import ConfigError, OutputError
-from jobs.pipeline.storage.xlsx import MOST_ROWS, new_workbook
+from jobs.pipeline.storage.xlsx import MOST_COLUMNS, MOST_ROWS, close_workbook, new_workbook
 
 _COMMAND = "das export --format xlsx"
 _MOST_CELLS = 2_000_000  # take 0.5 GB of memory, 15 core seconds and 26 MB (XlsxWriter 3.2.9)
@@ -49,11 +49,12 @@ def write_workbook(
         contents[name] = f"{rows.num_rows:,} rows, {rows.num_columns:,} columns"
     numbered = {f"Note {number}": note for number, note in enumerate(notes, 1)}
     try:
-        with new_workbook(path, title) as book:
-            _add_text(book, "Cover", title, {**facts, **contents}, contents)
-            _add_text(book, "Notes", "Notes", numbered)
-            for name, rows in sheets.items():
-                _add_table(book, name, rows)
+        book = new_workbook(path, title)
+        _add_text(book, "Cover", title, {**facts, **contents}, contents)
+        _add_text(book, "Notes", "Notes", numbered)
+        for name, rows in sheets.items():
+            _add_table(book, name, rows)
+        close_workbook(book)
     except XlsxWriterException as error:
         raise OutputError(str(path), "cannot be a workbook", got=error) from None
 
@@ -109,22 +110,23 @@ def _add_table(book: Any, name: str, rows: pa.Table) -> None:  # noqa: ANN401 - 
     sheet.add_table(0, 0, rows.num_rows, rows.num_columns - 1, options)
 
 
-def require_room(where: str, rows: int, columns: int) -> None:
+def require_room(where: str, rows: int, columns: Sequence[int]) -> None:
     """Check before a workbook is made that it can be written.
 
     Args:
       where: What is written, for messages.
       rows: Number of rows of the largest sheet.
-      columns: Number of columns of all sheets.
+      columns: Number of columns of each sheet.
 
     Raises:
       ConfigError: A sheet or the workbook would be too large.
     """
-    if rows >= MOST_ROWS or rows * columns > _MOST_CELLS:
+    cells, widest = rows * sum(columns), max(columns)
+    if rows >= MOST_ROWS or widest > MOST_COLUMNS or cells > _MOST_CELLS:
         raise ConfigError(
             f"{_COMMAND}, {where}",
-            "would have more rows or cells than a workbook holds",
-            got=f"{rows} rows, {rows * columns} cells",
-            want=f"at most {MOST_ROWS - 1} rows and {_MOST_CELLS} cells",
+            "would have more rows, columns or cells than a workbook holds",
+            got=f"{rows} rows, {widest} columns, {cells} cells",
+            want=f"at most {MOST_ROWS - 1} rows, {MOST_COLUMNS} columns and {_MOST_CELLS} cells",
             remedy="choose with --geolevel and --leave-out, or write Parquet",
         )

@@ -12,6 +12,8 @@ from das.errors import ConfigError, InputError
 from das.queries.query import parse_query
 from das.rational import parse_fraction
 from das.schema import Attribute, Recode, Schema
+from das.strategy import noisy_queries
+from das.tree.allocation import with_queries
 from das.tree.information import Information
 from geography.lattice import Lattice, Spine
 from jobs.design.drafting.attributes import CODEBOOK, Proposed, Wanted, attribute_name, propose
@@ -27,6 +29,7 @@ from jobs.design.drafting.merge import merge, places_of
 from jobs.design.drafting.recode import FILE as GEOCODES
 from jobs.design.drafting.recode import Recoded, is_plain, match_columns, read_list, recode
 from jobs.design.drafting.texts import (
+    SHARE_OF_PAIRS,
     Geocoded,
     RunText,
     allocation_head,
@@ -130,7 +133,7 @@ def draft(request: DraftRequest) -> Draft:
         if recoded is not None and is_new:
             with writing(made):
                 recoded.write(made / GEOCODES)
-        _fill(made, text)
+        text = _fill(made, text)
         hide(made)
     run_file = request.folder / RUN_FILE if request.into is None else merge(text, request.into)
     made_files = [*(request.folder / name for name in _FILES[:-1]), run_file]
@@ -563,8 +566,14 @@ def _geolevels(
     return propose_geolevels(codes, prefixes, data.column.name), notes
 
 
-def _fill(made: Path, text: RunText) -> None:
-    """Write all files, and load them as `das validate` does."""
+def _fill(made: Path, text: RunText) -> RunText:
+    """Write all files, and load them as `das validate` does.
+
+    Pairs of attributes that no table joins are measured too, at all geolevels but the last.
+
+    Returns:
+      The contents, with the standard error of these pairs.
+    """
     schema, allocation, run = (made / name for name in _FILES)
     named = {"folder": ""}
     with writing(made):
@@ -578,11 +587,21 @@ def _fill(made: Path, text: RunText) -> None:
     lattice = Lattice.from_leaves(spine, leaves)
     tree, goal = subtree_classes(lattice), Goal(reference=EVEN)
     best = optimize_allocation(plan, tree, text.tables, Information.GEOUNIT, goal)
+    pairs = [parse_query(plan.schema, pair) for pair in text.pairs]
+    if pairs:
+        strategy = with_queries(best.strategy, pairs, len(text.above), SHARE_OF_PAIRS)
+        place = ", ".join(text.above)
+        source = f"{best.source}; then {SHARE_OF_PAIRS} of {place} for pairs without a table"
+        best, names = replace(best, strategy=strategy, source=source), {one.name for one in pairs}
+        noise = noisy_queries(strategy, plan.budget, 0, 0)
+        variance = max(one.mechanism.variance() for one in noise if one.query.name in names)
+        text = replace(text, pair_error=variance**0.5)
     planned = allocation_head(text.tables, spine.levels) + allocation_text(best, text.name)
     with writing(made):
         allocation.write_text(planned, encoding="utf-8")
         run.write_text(drafted_text("run", text, **named, is_planned=True), encoding="utf-8")
     require_runnable(load_run(run))
+    return text
 
 
 def _regular(spine: Spine) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from das.errors import ConfigError, DasError, OutputError
 from jobs.design.drafting.geolevels import Geolevel
@@ -16,6 +17,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.models.values import GeocodeTable
 from jobs.pipeline.config.runnable import require_runnable
+from jobs.pipeline.config.yaml_file import read_nodes
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
@@ -45,6 +47,7 @@ def places_of(
         raise ConfigError("--product", what, got=request.product, want="another name")
     if (copy := _copy_of(run_file, request)).exists():
         raise OutputError(str(copy), "exists", remedy="name another product, or remove it")
+    _place_of(run_file)
     geography = config.geography
     levels = [Geolevel(level.name, level.digits) for level in geography.levels]
     stated = tuple(f"{level.name} {level.digits}" for level in levels)
@@ -71,24 +74,20 @@ def merge(text: RunText, run_file: Path) -> Path:
 
     Raises:
       OutputError: The copy cannot be written.
-      ConfigError: The run file has no line `products:`, or its products do not fit together.
+      ConfigError: The products do not fit together.
     """
     request = text.request
     copy = _copy_of(run_file, request)
     lines = run_file.read_text(encoding="utf-8").splitlines()
-    heads = [i + 1 for i, line in enumerate(lines) if line.split("#")[0].strip() == "products:"]
-    if len(heads) != 1:
-        raise ConfigError(str(run_file), "has no line that says only `products:`")
-    below = next(line for line in lines[heads[0] :] if line.split("#")[0].strip())
-    indent = " " * (len(below) - len(below.lstrip()))
+    head, indent = _place_of(run_file)
     moved = replace(text, request=replace(request, folder=run_file.parent))
     folder = Path(os.path.relpath(request.folder.resolve(), run_file.parent.resolve()))
     named = {"folder": f"{folder.as_posix()}/", "is_planned": True}
     entry = drafted_text("product", moved, **named).rstrip("\n")
-    block = "\n".join(indent + line[2:] for line in entry.split("\n"))
+    block = "\n".join(" " * indent + line[2:] for line in entry.split("\n"))
     with writing(copy):
         copy.touch(OWNER_ONLY)  # levels come from the confidential file
-        copy.write_text("\n".join([*lines[: heads[0]], block, *lines[heads[0] :], ""]), "utf-8")
+        copy.write_text("\n".join([*lines[:head], block, *lines[head:], ""]), "utf-8")
     try:
         require_runnable(load_run(copy))
     except DasError:
@@ -96,6 +95,24 @@ def merge(text: RunText, run_file: Path) -> Path:
         raise
     (request.folder / "run.yaml").unlink()
     return copy
+
+
+def _place_of(run_file: Path) -> tuple[int, int]:
+    """Return the line, from 0, and the indent in characters of a first product of a run file.
+
+    Raises:
+      ConfigError: The products are not indented lines.
+    """
+    document: Any = read_nodes(run_file)[1]
+    for key, value in document.value:
+        if key.value == "products" and not (document.flow_style or value.flow_style):
+            return key.end_mark.line + 1, value.value[0][0].start_mark.column
+    raise ConfigError(
+        f"{run_file}, products",
+        "are not written as a block",
+        want="a line `products:`, and below it an indented line for each product",
+        remedy="write them so, without braces around products",
+    )
 
 
 def _copy_of(run_file: Path, request: DraftRequest) -> Path:

@@ -23,7 +23,11 @@ from jobs.pipeline.config.models.values import FORMAT, GeocodeColumns, GeocodeTa
 from jobs.pipeline.storage.place import Place
 
 _WIDTH = 100
-_MOST_PAIRS = 6  # shown
+# Of the budget of all geolevels but the last, for pairs of attributes without a table. The standard
+# deviations of other noise there grow by 2.6 %. Slopes of income on schooling in the records of
+# 20,000 invented persons at rho 1 are then 3 to 10 % too flat, without it they vanish; of 6,000
+# persons, 10 to 20 %.
+SHARE_OF_PAIRS = Fraction(1, 20)
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class RunText(DraftText):
       guessed: Whether the column of the geocodes was guessed.
       levels: Geolevels, root first.
       names: Geolevel to the column of the list with names; None to find them.
+      pair_error: Standard error of the answers to pairs without a table; None if not measured.
     """
 
     data: Geocoded
@@ -102,6 +107,12 @@ class RunText(DraftText):
     guessed: bool
     levels: Sequence[Geolevel]
     names: Mapping[str, str] | None = None
+    pair_error: float | None = None
+
+    @property
+    def above(self) -> list[str]:
+        """Return the geolevels above the last; the only one of a run without places."""
+        return [level.name for level in self.levels[:-1] or self.levels]
 
     @property
     def digits(self) -> int:
@@ -131,8 +142,8 @@ class RunText(DraftText):
         return propose_names(columns, self.levels)
 
     @property
-    def unrelated(self) -> str:
-        """Name the pairs of attributes that no table joins; microdata show them close to chance."""
+    def pairs(self) -> list[str]:
+        """List the pairs of attributes that no table joins, as queries on their groups, if any."""
         attributes = self.proposed.attributes
         of_name = {name: one.name for one in attributes for name in (one.name, *one.recodes)}
         joined = {
@@ -140,10 +151,9 @@ class RunText(DraftText):
             for table in self.tables
             for pair in permutations([of_name.get(term.strip()) for term in table.split("*")], 2)
         }
-        named = combinations([one.name for one in attributes], 2)
-        pairs = [" * ".join(pair) for pair in named if pair not in joined]
-        more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
-        return f"{', '.join(pairs[:_MOST_PAIRS])}{more}"
+        terms = {one.name: next(iter(one.recodes), one.name) for one in attributes}
+        named = combinations(terms, 2)
+        return [f"{terms[a]} * {terms[b]}" for a, b in named if (a, b) not in joined]
 
 
 def quoted(text: str) -> str:
@@ -167,7 +177,7 @@ def _environment() -> Environment:
     )
     environment.filters["quoted"] = quoted
     environment.globals |= {"comment": comment, "check": check, "list": listed, "map": mapped}
-    environment.globals |= {"format": FORMAT}
+    environment.globals |= {"format": FORMAT, "share_of_pairs": SHARE_OF_PAIRS}
     return environment
 
 

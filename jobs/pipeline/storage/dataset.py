@@ -728,7 +728,7 @@ def sweep(root: Place) -> None:
     """Remove leftovers of lost task attempts and dead drivers, also from after publication.
 
     In published datasets those are files that the manifest does not name; in other folders, part
-    files and drafts. Call it when no task is writing.
+    files, drafts and their temporary files. Call it when no task is writing.
     """
 
     def sweep_whole(folder: tuple[Place, Mapping[str, Stat]]) -> None:
@@ -740,7 +740,7 @@ def sweep(root: Place) -> None:
 
     at_once(root, sweep_whole, [item for item in _folders_under(root) if MANIFEST in item[1]])
     for path in files_beside_datasets(root):
-        if _DRAFTS.fullmatch(path.name):
+        if _DRAFTS.fullmatch(path.name) or _DRAFTS.fullmatch(path.parent.name):
             remove_files(path.parent, [path.name])
 
 

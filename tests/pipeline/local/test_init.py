@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -16,6 +19,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from das.arrays import FloatArray
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.schema import load_schema
 from tests.builders import foreign
@@ -233,8 +237,43 @@ def test_groups_of_ages_can_be_tabulated(das: Das, tmp_path: Path) -> None:
     assert [query.size for query in run.last.tabulated.values()] == [2 * 21]
     code, said = das("init", path, tmp_path / "alone", "--table", "sex", "--table", "age_5")
     assert (code, "no table joins these attributes" in said, "sex * age" in said) == (0, True, True)
+    allocation = tmp_path / "alone" / "allocation.yaml"
+    text = allocation.read_text()
+    assert text.count("sex * age_5: 1/20\n") == 1, text  # at the country, not at the villages
+    assert "1/20 of the budget at country measures them (standard error 6)" in said
+    allocation.write_text(text.replace("sex * age_5: 1/20", "total: 1/20"))
     code, said = das("validate", tmp_path / "alone" / "run.yaml")
     assert (code, "close to chance" in said, "sex * age (" in said) == (0, True, True), said
+
+
+def test_records_keep_slopes_within_a_fifth_of_the_truth(das: Das, tmp_path: Path) -> None:
+    """By a default draft, of income on schooling and of both on age; the last geolevel has no pairs."""
+    rng = random.Random(5)
+    path, rows = tmp_path / "persons.csv", ["place,age,schooling,income"]
+    for _ in range(6_000):
+        age, place = rng.randint(0, 99), f"{rng.randint(1, 2)}{rng.randint(1, 4)}"
+        schooling = round(min(4, max(0, rng.gauss(3 - age / 50, 1))))
+        income = round(min(6, max(0, rng.gauss(1 + 0.7 * schooling + age / 50, 1))))
+        rows.append(f"{place},{age},{schooling},{income}")
+    path.write_text("\n".join([*rows, ""]))
+    assert das("init", path, tmp_path / "new", "--geocode", "place")[0] == 0
+    run = tmp_path / "new" / "run.yaml"
+    run.write_text(
+        run.read_text().replace("output:\n", "output:\n      intervals: false\n", 1) + SEEDED
+    )
+    made = pq.read_table(release_of(execute(run)).root / "microdata" / "parquet")
+
+    def slopes(records: pa.Table) -> FloatArray:
+        """Of income on schooling, alone and among persons of one age; of schooling on age."""
+        age, schooling, income = (
+            np.array([str(value).split()[0] for value in records[name].to_pylist()], float)
+            for name in ("age", "schooling", "income")
+        )
+        alone, on_age = (np.polyfit(x, y, 1)[0] for x, y in ((schooling, income), (age, schooling)))
+        both = np.stack([schooling, age, np.ones(len(age))], 1)
+        return np.array([alone, np.linalg.lstsq(both, income)[0][0], on_age])
+
+    np.testing.assert_allclose(slopes(made), slopes(pa_csv.read_csv(path)), rtol=0.2)
 
 
 def test_parquet_with_numbers_missing_values_and_dates(
@@ -566,10 +605,11 @@ def test_a_second_file_that_does_not_fit_is_refused(das: Das, tmp_path: Path) ->
     more = ("init", VILLAGES / "persons.csv", tmp_path / "more", "--into", run)
     more = (*more, "--product", "others")
     text = run.read_text()
-    run.write_text(text.replace("products:\n", "products: &all\n"))
-    assert "has no line that says only `products:`" in das(*more)[1]
-    shutil.rmtree(tmp_path / "more")
-    run.write_text(text.replace("products:\n", "products: # both\n"))
+    run.write_text(json.dumps(yaml.safe_load(text)))  # braces, in one line
+    code, said = das(*more)
+    assert (code, "products: are not written as a block" in said) == (2, True), said
+    assert not (tmp_path / "more").exists()
+    run.write_text(text.replace("products:\n", '"products": &all # both\n\n'))
     code, said = das(*more)
     assert code == 0, said
     assert '"../more/schema.yaml"' in (tmp_path / "new" / "run-others.yaml").read_text()

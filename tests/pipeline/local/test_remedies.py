@@ -1264,6 +1264,7 @@ ENTRIES: dict[Key, Entry] = {
     ("jobs/design/demo.py", "remove it, or continue with `das run {}` in the demo's folder"): TriedIn(f"{_DEMO}::test_the_commands_it_prints_work_as_printed"),
     ("jobs/design/demo.py", "choose a new folder for the demo"): TriedIn(f"{_DEMO}::test_the_files_it_names_are_there"),
     ("jobs/design/drafting/merge.py", "name another product, or remove it"): TriedIn("tests/pipeline/local/test_init.py::test_a_second_file_that_does_not_fit_is_refused"),
+    ("jobs/design/drafting/merge.py", "write them so, without braces around products"): TriedIn("tests/pipeline/local/test_init.py::test_a_second_file_that_does_not_fit_is_refused"),
     ("jobs/design/folders.py", "name a new one, or remove it"): generated_into_a_full_folder,
     ("jobs/pipeline/config/resolve.py", "das plan --optimize FILE makes one for the tables and the budget"):
         an_allocation_that_is_made,

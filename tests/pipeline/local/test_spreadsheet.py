@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import zipfile
 from collections.abc import Callable
@@ -153,13 +154,31 @@ def test_what_no_workbook_holds_is_refused(
     assert "is for tables of geounits" in refused("--format", "xlsx", files=[people])
     monkeypatch.setattr(spreadsheet, "_MOST_CELLS", 200)
     message = refused("--format", "xlsx")
-    assert "own_{geolevel} of block: would have more rows or cells than a workbook holds" in message
+    assert "own_{geolevel} of block: would have more rows, columns or cells than a" in message
     assert "choose with --geolevel and --leave-out, or write Parquet" in message
     monkeypatch.setattr(spreadsheet, "_MOST_CELLS", 10**9)
     monkeypatch.setattr(spreadsheet, "MOST_ROWS", 20)
     assert "of block: would have more rows" in refused("--format", "xlsx")
+    monkeypatch.setattr(spreadsheet, "MOST_ROWS", 10**9)
+    monkeypatch.setattr(spreadsheet, "MOST_COLUMNS", 2)
+    message = refused("--format", "xlsx")
+    assert "columns, " in message.partition("got ")[2]
+    assert "at most 999999999 rows, 2 columns" in message
     words = ("--as", own(tmp_path), "--to", tmp_path / "y", "--format", "csv")
     assert das("export", villages, *words)[0] == 0
+
+
+def test_an_export_to_a_full_disk_leaves_nothing(
+    villages: Path, das: Das, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("xlsxwriter.workbook.ZipFile", full)
+    words = ("--as", own(tmp_path), "--format", "xlsx", "--to", tmp_path / "x")
+    code, printed = das("export", villages, *words)
+    assert (code, "No space left on device; give the disk room" in printed) == (2, True), printed
+    assert not [*(tmp_path / "x").iterdir()]
 
 
 def test_a_sheet_that_cannot_be_named_is_refused(villages: Path, das: Das, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import zipfile
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,7 +21,7 @@ from das.queries.query import parse_query
 from das.schema import Attribute, Schema
 from jobs.pipeline.config.product import TablesWanted
 from jobs.pipeline.release.estimate import EstimateStage, LevelEstimator
-from jobs.pipeline.release.tables import most_geounits, write_tables
+from jobs.pipeline.release.tables import most_geounits, write_rows, write_tables
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.layout import EstimateLayout, ReleaseLayout
 from tests.builders import two_families as two
@@ -241,6 +243,20 @@ def test_a_sheet_that_is_full_goes_on_in_the_next(
     assert len(read(release, "block", "age")) == 2 * len(two.at("block"))
     with zipfile.ZipFile(release.tables("block") / "age.xlsx") as file:
         assert "xl/worksheets/sheet3.xml" in file.namelist()
+
+
+@pytest.mark.parametrize("step", ["worksheet.Worksheet.write_row", "workbook.ZipFile"])
+def test_a_workbook_on_a_full_disk_leaves_nothing(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(f"xlsxwriter.{step}", full)
+    rows, said = pa.table({"geocode": ["01"], "count": [1]}), r"got No space .* give the disk room"
+    with pytest.raises(OutputError, match=said):
+        write_rows([rows, rows], {"xlsx": tmp_path})
+    assert not [*tmp_path.iterdir()]
 
 
 def test_h1_counts_housing_units_alone(tmp_path: Path) -> None:

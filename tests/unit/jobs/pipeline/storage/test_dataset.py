@@ -149,6 +149,11 @@ def test_files_of_failed_attempts_are_invisible_and_swept(dataset):
     kept = part(dataset, "b")
     publish(dataset, [kept], {})
     assert names(dataset) == {MANIFEST, kept.file}
+    room = dataset / f"part-{'0' * 32}.rows"  # of a workbook whose driver was killed
+    room.mkdir()
+    (room / "tmp").write_bytes(b"rows")
+    sweep(dataset)
+    assert not [*room.iterdir()]
     assert left.file not in names(dataset)
     assert Dataset.open(dataset).read().column("geocode").to_pylist() == ["b"]
 
