@@ -34,6 +34,7 @@ from das.synthesis.records import (
     sum_rho,
 )
 from das.synthesis.strata import MeasuredStrata, Strata
+from das.workload.pure import pool_tables
 from das.workload.residual.products import read_residuals
 from das.workload.residual.reconstruction import ResidualAnswers
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
@@ -76,6 +77,8 @@ class PlannedAnswers:
     def residuals(self) -> ResidualAnswers:
         """Return the answers as a residual plan, which answers any planned marginal.
 
+        Under pure epsilon plain tables are measured and pooled.
+
         Raises:
           SchemaError: They are no residual plan.
         """
@@ -83,7 +86,8 @@ class PlannedAnswers:
             (one.query, float(one.mechanism.continuous_variance), one.answers)
             for one in self.answers
         ]
-        return read_residuals(self.domain.names, measured)
+        is_pure = Definition.PURE in type(self.answers[0].mechanism).norms
+        return (pool_tables if is_pure else read_residuals)(self.domain.names, measured)
 
 
 Answers = Measured | ChosenMarginals | MeasuredStrata
@@ -354,12 +358,17 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
         return MeasuredStrata(strata, whole, inside, sizes)
 
 
-def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> Fraction:
+def cost_of_answers(
+    answers: Answers | PlannedAnswers,
+    neighbors: Neighbors,
+    definition: Definition = Definition.ZCDP,
+) -> Fraction:
     """Compute the exact privacy loss of noisy marginals and selections, and check the stated costs.
 
     One-way counts, selected marginals and marginals measured a second time are charged one by one.
     Residuals and marginals planned together are charged jointly, since no pair of neighbors is the
-    worst case of all. Strata are disjoint, so the most expensive stratum counts.
+    worst case of all. Under pure epsilon a worst case of all exists, so each is charged alone.
+    Strata are disjoint, so the most expensive stratum counts.
 
     Raises:
       OutputError: The noise costs more than the dataset states.
@@ -372,7 +381,10 @@ def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> 
             (_check_alone if is_selected else _cost_together)(stratum, neighbors)
         return answers.rho
     if isinstance(answers, PlannedAnswers):
-        return _cost_together(answers.answers, neighbors)
+        if definition is Definition.ZCDP:
+            return _cost_together(answers.answers, neighbors)
+        _check_alone(answers.answers, neighbors, definition)
+        return sum_rho(answers.answers)
     if isinstance(answers, ChosenMarginals):
         _check_alone((*answers.one_way, *answers.marginals), neighbors)
         least = 2 if neighbors is Neighbors.BOUNDED else 1
@@ -387,11 +399,13 @@ def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> 
     return answers.rho
 
 
-def _check_alone(answers: Sequence[NoisyAnswer], neighbors: Neighbors) -> None:
+def _check_alone(
+    answers: Sequence[NoisyAnswer], neighbors: Neighbors, definition: Definition = Definition.ZCDP
+) -> None:
     for answer in answers:
-        norm = type(answer.mechanism).norms[Definition.ZCDP]
+        norm = type(answer.mechanism).norms[definition]
         charged = sensitivity(answer.query, neighbors, norm)
-        cost = answer.mechanism.cost(Definition.ZCDP, charged)
+        cost = answer.mechanism.cost(definition, charged)
         if cost != answer.rho:
             raise _other_cost(answer.query.name, answer.rho, cost)
 
@@ -444,7 +458,7 @@ def part_cost(plan: SurveyPlan, answers: PartAnswers) -> Fraction:
         return answers.conditioning.cost.epsilon
     if isinstance(answers, tuple):
         return cost_of_sums(answers, privacy.definition, privacy.neighbors)
-    return cost_of_answers(answers, privacy.neighbors)
+    return cost_of_answers(answers, privacy.neighbors, privacy.definition)
 
 
 def part_rows(plan: SurveyPlan, part: str, answers: PartAnswers) -> Rows:

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import ChosenMarginals, Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
-from das.tree.intervals import IntervalKind
+from das.tree.intervals import IntervalKind, two_sided_factor
 from das.workload.residual.nonnegative import nonnegative_answers
 from das.workload.residual.products import answer_product, product_variances
 from das.workload.residual.reconstruction import ResidualAnswers
@@ -208,7 +207,7 @@ def released_mean(
     shares = np.array([float(weight) for weight in weights])
     deviation = math.sqrt(float(shares**2 @ variances))
     whole = float(shares @ estimates.means)
-    half = deviation * _deviations(float(config.miss_probability), definition)
+    half = deviation * two_sided_factor(float(config.miss_probability), definition)
     population = StratumMean(
         stratum=POPULATION,
         weight="1",
@@ -255,23 +254,11 @@ def _interval(
     sizes = [*mean.strata.sizes.values()]
     noisy = np.array([s.mean(n) for s, n in zip(estimates.sums[-1], sizes, strict=True)])
     failure = float(mean.config.miss_probability) * (0.75 if len(estimates.sums) > 1 else 1.0)
-    half = np.sqrt(variances) * _deviations(failure, definition)
+    half = np.sqrt(variances) * two_sided_factor(failure, definition)
     low, high = (
         np.clip(ends, estimates.low, estimates.high) for ends in (noisy - half, noisy + half)
     )
     return low, high
-
-
-def _deviations(failure: float, definition: Definition) -> float:
-    """Return the approximate two-sided quantile in standard deviations.
-
-    Sampling and discrete Gaussian noise are nearly normal. The quantile of a sum of normal and
-    Laplace variables is near the larger of their quantiles.
-    """
-    normal = NormalDist().inv_cdf(1.0 - failure / 2.0)
-    if definition is Definition.ZCDP:
-        return normal
-    return max(normal, math.log(1.0 / failure) / math.sqrt(2.0))
 
 
 def _tables_csv(plan: SurveyPlan) -> list[Place]:
@@ -298,13 +285,13 @@ def read_residuals_of(plan: SurveyPlan) -> tuple[MarginalsPlan, ResidualAnswers]
 
 
 def estimates_of_query(
-    residuals: ResidualAnswers, query: Query, kind: IntervalKind
+    residuals: ResidualAnswers, query: Query, kind: IntervalKind, definition: Definition
 ) -> dict[str, FloatArray]:
     """Return estimates, standard errors and ends of intervals of a query, float64[m] each."""
     values = answer_product(residuals, query)
     errors = np.sqrt(product_variances(residuals.plan, query))
     rank = math.prod(query.factors[i].matrix.shape[1] for i in query.kept)
-    ends = kind.around(values[None], errors[None], rank)
+    ends = kind.around(values[None], errors[None], rank, definition=definition)
     columns = (values, errors, ends.lower[0], ends.upper[0])
     return dict(zip(NUMBERS, columns, strict=True))
 
@@ -323,7 +310,7 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
     for members, file in zip(marginals.written, marginals_csv(plan), strict=True):
         query = marginals.query_of(members)
         labels = zip(*itertools.product(*(query.factors[i].labels for i in members)), strict=True)
-        estimates = estimates_of_query(residuals, query, kind)
+        estimates = estimates_of_query(residuals, query, kind, marginals.definition)
         errors = estimates["standard_error"]
         if nonnegative is not None:
             estimates[NONNEGATIVE] = answer_product(nonnegative, query)

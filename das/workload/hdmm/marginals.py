@@ -133,7 +133,7 @@ def optimize_marginals(workload: Workload) -> MarginalsStrategy:
     return MarginalsStrategy(workload, sets[kept], shares[kept], error, bound)
 
 
-def optimize_marginals_l1(workload: Workload) -> MarginalsStrategy:
+def optimize_marginals_l1(workload: Workload, most_cells: float = math.inf) -> MarginalsStrategy:
     """Choose shares of all 2^d marginals for pure differential privacy, where precisions are c_S^2.
 
     The error (see `optimize_marginals`) is convex in the precisions, but the precisions of shares
@@ -144,6 +144,7 @@ def optimize_marginals_l1(workload: Workload) -> MarginalsStrategy:
 
     Args:
       workload: Marginals with weights, over at most 14 attributes.
+      most_cells: Most cells of a measured marginal; no marginal of the workload has more.
 
     Raises:
       SchemaError: There are more attributes.
@@ -151,7 +152,8 @@ def optimize_marginals_l1(workload: Workload) -> MarginalsStrategy:
     """
     sets, descent = _all_marginals(workload)
     squared, _, bound = descent.run()
-    shares, error = descent.run_l1(squared)
+    sizes = np.array([attribute.size for attribute in workload.attributes], np.float64)
+    shares, error = descent.run_l1(squared, np.where(sets, sizes, 1.0).prod(axis=1) <= most_cells)
     kept = shares > 0
     return MarginalsStrategy(workload, sets[kept], shares[kept], error, bound, Norm.L1)
 
@@ -256,13 +258,14 @@ class _MarginalsDescent:
             return large, error, bound
         return best, best_error, bound
 
-    def run_l1(self, squared: FloatArray) -> tuple[FloatArray, float]:
+    def run_l1(self, squared: FloatArray, allowed: BoolArray) -> tuple[FloatArray, float]:
         """Minimize the error over shares of L1 norm 1 whose squares are the precisions.
 
         Return the shares, float64[2^d], and the error.
 
         Args:
           squared: float64[2^d], the optimal shares for precisions equal to the shares.
+          allowed: bool[2^d], the marginals that may have a share.
         """
         from scipy.optimize import minimize
 
@@ -280,10 +283,13 @@ class _MarginalsDescent:
         corner[np.bitwise_or.reduce(members)] = 1.0
         spread, even = np.sqrt(squared), np.ones_like(squared)
         ends = []
-        for start in (corner, corner + squared / 4, squared, spread, squared > _LEAST_SHARE, even):
+        for each in (corner, corner + squared / 4, squared, spread, squared > _LEAST_SHARE, even):
+            start = np.where(allowed, each, 0.0)  # shares of 0 stay 0: their slope is 0
+            if not start.any():
+                continue
             root = minimize(
                 objective,
-                np.sqrt(np.asarray(start, np.float64)),
+                np.sqrt(start),
                 jac=True,
                 method="L-BFGS-B",
                 options={"maxiter": _MOST_ITERATIONS, "maxcor": 20},
