@@ -6,7 +6,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -28,7 +28,8 @@ from das.synthesis.records import ChosenMarginals, Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
 from das.tree.intervals import IntervalKind, two_sided_factor
-from das.workload.residual.nonnegative import nonnegative_answers
+from das.workload.kronecker import Kronecker
+from das.workload.residual.nonnegative import nonnegative_answers, nonnegative_table
 from das.workload.residual.products import answer_product, product_variances
 from das.workload.residual.reconstruction import ResidualAnswers
 from jobs.pipeline.documents.document import json_of, read_document, write_document
@@ -51,9 +52,18 @@ from jobs.survey.documents import (
     SurveyTables,
     TablePromise,
 )
-from jobs.survey.marginals import MOST_NONNEGATIVE, NONNEGATIVE, NUMBERS, TOTAL, MarginalsPlan
+from jobs.survey.marginals import (
+    INTEGER,
+    MOST_INTEGER,
+    MOST_NONNEGATIVE,
+    NONNEGATIVE,
+    NUMBERS,
+    TOTAL,
+    MarginalsPlan,
+)
 from jobs.survey.measurements import Answers, read_planned, read_sums, read_table
 from jobs.survey.plan import Conditioning, MeanPlan, SurveyPlan, TablePlan
+from solvers.rounding.cost import STEPS, on_grid
 
 MEANS, TABLES, MARGINALS_JSON = "means.json", "tables.json", "marginals.json"
 """Documents of a release: all means, all tables, all marginals."""
@@ -307,6 +317,7 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
     n_rows = sum(marginals.query_of(members).size for members in marginals.written)
     is_small = n_rows <= MOST_NONNEGATIVE
     nonnegative = nonnegative_answers(residuals, marginals.written) if is_small else None
+    whole = _whole_numbers(marginals, residuals)
     for members, file in zip(marginals.written, marginals_csv(plan), strict=True):
         query = marginals.query_of(members)
         labels = zip(*itertools.product(*(query.factors[i].labels for i in members)), strict=True)
@@ -314,6 +325,8 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
         errors = estimates["standard_error"]
         if nonnegative is not None:
             estimates[NONNEGATIVE] = answer_product(nonnegative, query)
+        if whole is not None:
+            estimates[INTEGER] = whole(members)
         # Adding 0 leaves no -0 for what is below 0 by rounding alone.
         rounded = (np.round(values, _DECIMALS) + 0.0 for values in estimates.values())
         columns = [*map(pa.array, labels), *rounded]
@@ -328,6 +341,33 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
         )
         names = [*attributes, *estimates]
         yield query, description, without_formulas(pa.table(columns, names))
+
+
+def _whole_numbers(
+    marginals: MarginalsPlan, residuals: ResidualAnswers
+) -> Callable[[Sequence[int]], FloatArray] | None:
+    """Round one table of all written attributes to integers; return answers of a table from it.
+
+    Cumulative sums are rounded, in the order of the file. So counts and sums over later attributes
+    are within one of the nonnegative table, and roundings of small counts do not add up to a bias.
+    On the invented survey the error of tables of one attribute rose from 26.6 to 27.6; rounding
+    with the least L1 distance, by flows, gave 62.7.
+    """
+    kept = sorted({*itertools.chain(*marginals.written)})
+    if math.prod(marginals.attributes[i].size for i in kept) > MOST_INTEGER:
+        return None
+    table, levels = nonnegative_table(residuals, kept)
+    whole = (on_grid(np.cumsum(table)) + STEPS // 2) // STEPS
+    counts = np.diff(whole, prepend=0).reshape(table.shape)
+
+    def answer(members: Sequence[int]) -> FloatArray:
+        others = tuple(axis for axis, i in enumerate(kept) if i not in members)
+        inside = [i in members for i in kept]
+        rows = [marginals.factors[i].matrix[:, at] for i, at in zip(kept, levels, strict=True)]
+        parts = tuple(itertools.compress(rows, inside))
+        return Kronecker(parts).apply(counts.sum(axis=others).reshape(-1))
+
+    return answer
 
 
 def write_marginals(plan: SurveyPlan) -> None:

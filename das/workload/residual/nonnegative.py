@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
+from das.workload.attribute_sets import AttributeSets
 from das.workload.residual.bases import AttributeBasis
 from das.workload.residual.reconstruction import ResidualAnswers, index_answers
 
@@ -30,6 +31,10 @@ from das.workload.residual.reconstruction import ResidualAnswers, index_answers
 # table of 24,000 cells the squared error after 300 steps was 7 % above that after 1,000.
 STEPS = 500
 _POWER_STEPS = 40  # for the largest eigenvalue; default, not measured
+# Noise of what was not measured, over the largest noise that was, per cell. On the invented survey
+# with rho 0.056, errors of tables were 13.8 at 10, 14.1 at 1 and 16.1 at 100 (one attribute).
+_UNMEASURED = 10.0
+_TINY = np.finfo(float).tiny
 _ABOVE = 1.2  # bound of that eigenvalue over its estimate; default, not measured
 
 
@@ -73,6 +78,55 @@ def nonnegative_answers(
     sets = [frozenset(members) for members in tables]
     largest = sorted({s for s in sets if not any(s < other for other in sets)}, key=sorted)
     cells = [_cells_of(residuals, sorted(members)) for members in largest]
+    values = _nearest(residuals, cells)
+    return replace(residuals, values=_mixed(residuals, values, cells))
+
+
+def nonnegative_table(
+    residuals: ResidualAnswers, members: Sequence[int]
+) -> tuple[FloatArray, tuple[IntArray, ...]]:
+    """Return one table without negative counts that is near the answers of all tables inside it.
+
+    Residual sets that were not measured count as answers of 0 with large noise.
+
+    Args:
+      residuals: Noisy answers. Noise 0 marks an exact answer, which stays.
+      members: Positions of the attributes of the table, increasing.
+
+    Returns:
+      float64, an axis per attribute, whose entries are groups of levels that the residual rows do
+      not tell apart; and per attribute int64, the first level of each group.
+    """
+    plan = residuals.plan
+    row = np.array([members], np.int64).reshape(1, len(members))
+    inside = AttributeSets.from_rows(len(plan.bases), [row]).closure()
+    known = {one: number for number, one in enumerate(plan.residuals.rows)}
+    factors = [
+        [float((part**2).sum(axis=1).mean()) for part in (b.pivot[:, None], b.spread)]
+        for b in plan.bases
+    ]
+    per_cell = np.array([math.prod(factors[i][i in s] for i in members) for s in inside.rows])
+    noise = np.array([plan.noise[known[s]] if s in known else np.nan for s in inside.rows])
+    noise = np.where(np.isnan(noise), _UNMEASURED * np.nanmax(noise * per_cell) / per_cell, noise)
+    rows = [math.prod(len(plan.bases[i].subtraction) for i in s) for s in inside.rows]
+    starts = residuals.starts
+    parts = [
+        residuals.values[starts[known[s]] :][:size] if s in known else np.zeros(size)
+        for s, size in zip(inside.rows, rows, strict=True)
+    ]
+    whole = ResidualAnswers(replace(plan, residuals=inside, noise=noise), np.concatenate(parts))
+    cells = _cells_of(whole, list(members))
+    values = _nearest(whole, [cells])
+    table = np.maximum(cells.of(values), 0.0)
+    table *= max(float(values[0]), 0.0) / max(float(table.sum()), _TINY)
+    firsts = [_groups(plan.bases[i])[0] for i in members]
+    orders = [np.argsort(first) for first in firsts]
+    levels = tuple(first[order] for first, order in zip(firsts, orders, strict=True))
+    return table[np.ix_(*orders)] if orders else table, levels
+
+
+def _nearest(residuals: ResidualAnswers, cells: Sequence[_Cells]) -> FloatArray:
+    """Return the residual answers next to the noisy ones, with cells of at least about 0."""
     sizes = np.diff(residuals.starts)
     scale = np.sqrt(np.repeat(residuals.plan.noise, sizes))
 
@@ -95,8 +149,7 @@ def nonnegative_answers(
         weight = (pace - 1.0) / quicker
         ahead = [n + weight * (n - old) for n, old in zip(new, prices, strict=True)]
         prices, pace = new, quicker
-    values = residuals.values + answers(prices)
-    return replace(residuals, values=_mixed(residuals, values, cells))
+    return np.asarray(residuals.values + answers(prices))
 
 
 def _cells_of(residuals: ResidualAnswers, members: list[int]) -> _Cells:
@@ -106,8 +159,14 @@ def _cells_of(residuals: ResidualAnswers, members: list[int]) -> _Cells:
 
 def _decoder(basis: AttributeBasis) -> FloatArray:
     """Return the rows that decode each group of levels with equal residual columns."""
-    group = np.unique(basis.subtraction, axis=1, return_inverse=True)[1].reshape(-1)
-    return np.asarray((group == np.arange(group.max() + 1)[:, None]) @ basis.decoder)
+    first, group = _groups(basis)
+    return np.asarray((group == np.arange(len(first))[:, None]) @ basis.decoder)
+
+
+def _groups(basis: AttributeBasis) -> tuple[IntArray, IntArray]:
+    """Return the first level of each group of levels, and the group of each level."""
+    _, first, group = np.unique(basis.subtraction, axis=1, return_index=True, return_inverse=True)
+    return first, group.reshape(-1)
 
 
 def _along(tensor: FloatArray, matrices: Sequence[FloatArray]) -> FloatArray:

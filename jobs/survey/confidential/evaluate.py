@@ -42,7 +42,7 @@ from jobs.survey.documents import (
     WorkloadError,
     read_survey_manifest,
 )
-from jobs.survey.marginals import NONNEGATIVE
+from jobs.survey.marginals import INTEGER, NONNEGATIVE
 from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
 from jobs.survey.results import read_microdata, read_results, written_tables
 
@@ -132,14 +132,17 @@ def marginal_errors(plan: SurveyPlan, records: Records) -> Iterator[MarginalErro
     for query, released, table in written_tables(plan):
         truth = records.answer(query)
         numbers = {name: table[name].to_numpy() for name in table.column_names[len(query.kept) :]}
-        values, fitted = numbers["estimate"], numbers.get(NONNEGATIVE)
+        fitted = {
+            name: math.sqrt(((numbers[name] - truth) ** 2).mean()) if name in numbers else None
+            for name in ("estimate", NONNEGATIVE, INTEGER)
+        }
         covered = (numbers["lower"] <= truth) & (truth <= numbers["upper"])
         yield MarginalErrors(
             name=query.name,
-            root_mean_square_error=math.sqrt(((values - truth) ** 2).mean()),
+            root_mean_square_error=fitted.pop("estimate"),
             expected=released.root_mean_square_error,
             covered=float(covered.mean()),
-            nonnegative=None if fitted is None else math.sqrt(((fitted - truth) ** 2).mean()),
+            **fitted,
         )
 
 
