@@ -33,7 +33,6 @@ from das.errors import SchemaError
 from das.mechanisms.mechanism import Norm
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l1_sensitivity
-from das.workload.attribute_sets import AttributeSets
 from das.workload.choices import LossKind
 from das.workload.exact_shares import as_fractions, split_exactly
 from das.workload.hdmm.attribute import AttributeStrategy
@@ -50,13 +49,8 @@ from das.workload.hdmm.strategies import (
     optimize_kronecker,
     optimize_union,
 )
-from das.workload.kronecker import Kronecker, list_members
+from das.workload.kronecker import list_members
 from das.workload.losses import Loss, evaluate_loss
-from das.workload.residual.reconstruction import (
-    ResidualAnswers,
-    index_answers,
-    locate_answers,
-)
 from das.workload.variances import as_residual_plan
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
@@ -154,78 +148,38 @@ def plan_pure(
     return next(p for p, value in zip(plans, losses, strict=True) if value <= min(losses) * _EQUAL)
 
 
-def plan_plain_tables(
-    workload: Workload, neighbors: Neighbors, most_cells: float = math.inf
-) -> PurePlan:
-    """Choose plain tables to measure, whose pooled answers give every marginal of a workload.
+def plan_plain_tables(workload: Workload, neighbors: Neighbors, most_cells: float) -> PurePlan:
+    """Choose plain tables to measure, from which `pool_tables` answers every marginal.
 
-    Up to 14 attributes, shares of all tables are optimized for the weighted total variance. Beyond,
-    the tables of the workload that no other contains are measured, with shares proportional to the
-    cube roots of their cells: the optimum if each was answered by its own measurement alone.
+    Shares of all tables are optimized for the weighted total variance, up to 14 attributes. Beyond,
+    or if that measures too many cells, it is the tables of the workload that no other contains,
+    with shares proportional to the cube roots of their cells: the optimum if each was answered
+    from its own measurement alone.
 
     Args:
       workload: Marginals with weights.
       neighbors: Which data sets count as neighbors. With bounded neighbors the total is public, so
         it is not measured next to other tables.
-      most_cells: Most cells of a measured table that is not in the workload.
+      most_cells: Most cells of measured tables that are not in the workload.
     """
     sizes = np.array([attribute.size for attribute in workload.attributes], np.float64)
-    cells = workload.marginals.product(sizes)
+    sets, shares = list_members(workload.marginals), np.zeros(0)
     if len(sizes) <= MOST_ATTRIBUTES:
-        found = optimize_marginals_l1(workload, max(most_cells, float(cells.max())))
-    else:
-        members = list_members(workload.marginals)
-        common = members.astype(np.float64) @ members.T
-        is_largest = (common >= members.sum(axis=1)[:, None]).sum(axis=1) == 1
-        shares = np.cbrt(cells[is_largest])
-        shares /= shares.sum()
-        found = MarginalsStrategy(workload, members[is_largest], shares, 0.0, 0.0, Norm.L1)
-        found = replace(found, error=evaluate_loss(LossKind.SUM_OF_VARIANCES, workload, found))
-    kept = found.sets.any(axis=1)
-    if neighbors is Neighbors.BOUNDED and kept.any():
-        shares = found.shares[kept] / found.shares[kept].sum()
-        found = replace(found, sets=found.sets[kept], shares=shares)
-    plan, names = _round(found, DEFAULT_BITS), [one.name for one in workload.attributes]
-    texts = [" * ".join(names[i] for i in query.kept) or "total" for query in plan.queries]
+        found = optimize_marginals_l1(workload)
+        if np.where(found.sets, sizes, 1.0).prod(axis=1).sum() <= most_cells:
+            sets, shares = found.sets, found.shares
+    if not len(shares):
+        common = sets.astype(np.float64) @ sets.T
+        sets = sets[(common >= sets.sum(axis=1)[:, None]).sum(axis=1) == 1]
+        shares = np.cbrt(np.where(sets, sizes, 1.0).prod(axis=1))
+    if neighbors is Neighbors.BOUNDED and sets.any():
+        sets, shares = sets[sets.any(axis=1)], shares[sets.any(axis=1)]
+    strategy = MarginalsStrategy(workload, sets, shares / shares.sum(), math.nan, 0.0, Norm.L1)
+    error = float(workload.weights @ as_residual_plan(strategy).total_variances())
+    plan, names = _round(replace(strategy, error=error), DEFAULT_BITS), workload.names_of
+    texts = [" * ".join(names(np.array(q.kept, np.int64))) or "total" for q in plan.queries]
     named = map(Query, texts, (query.factors for query in plan.queries))
     return replace(plan, queries=tuple(named))
-
-
-def pool_tables(
-    names: Sequence[str], measured: Sequence[tuple[Query, float, IntArray]]
-) -> ResidualAnswers:
-    """Pool plain tables that were measured independently into residual answers.
-
-    On the orthonormal residual rows of T, table S of variance v has white noise of variance
-    v prod_{i in S, not in T} n_i, uncorrelated with that of other sets. So the mean over all S that
-    contain T, weighted by precision, is the best linear unbiased estimate.
-
-    Args:
-      names: The attributes, in the order of the factors.
-      measured: Query, noise variance and int64 answers of each table.
-
-    Returns:
-      Plan and answers, as `read_residuals`.
-    """
-    sizes = [factor.matrix.shape[1] for factor in measured[0][0].factors]
-    rows = [np.array([query.kept], np.int64).reshape(1, -1) for query, _, _ in measured]
-    sets = AttributeSets.from_rows(len(names), rows)
-    attributes = tuple(map(AttributeWorkload.identity, names, sizes))
-    precisions = np.zeros(sets.size)
-    for row, (_, variance, _) in zip(rows, measured, strict=True):
-        precisions[sets.positions(row)] += 1 / variance
-    workload = Workload(attributes, sets, np.ones(sets.size))
-    strategy = MarginalsStrategy(workload, list_members(sets), precisions, 0.0, 0.0)
-    plan = as_residual_plan(strategy)
-    values = np.zeros(locate_answers(plan)[-1])
-    for query, variance, answers in measured:
-        parts = [
-            np.concatenate([np.full((1, sizes[i]), 1 / sizes[i]), plan.bases[i].subtraction])
-            for i in query.kept
-        ]
-        index = index_answers(plan, query.kept)
-        values[index] += Kronecker(tuple(parts)).apply(answers / variance).reshape(index.shape)
-    return ResidualAnswers(plan, values * np.repeat(plan.noise, np.diff(locate_answers(plan))))
 
 
 def solve_p_identity(

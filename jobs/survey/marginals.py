@@ -41,10 +41,6 @@ NONNEGATIVE = "nonnegative"
 """Column of written tables, if they are small enough for it."""
 INTEGER = "integer"
 """Last column of written tables whose attributes together have few combinations of levels."""
-MOST_INTEGER = 1 << 12
-"""Most combinations of levels of one table of integers; it takes 0.3 s. Default, not measured."""
-MOST_NONNEGATIVE = 1 << 16
-"""Most rows of all CSV files with a nonnegative form; 27,000 take some 15 s."""
 TOTAL = "total"
 """Name of the table without attributes, the number of records."""
 
@@ -109,8 +105,7 @@ class MarginalsPlan:
 
         if self.definition is Definition.PURE:
             tables = plan_plain_tables(self.workload, self.neighbors, _MOST_CELLS)
-            n_answers = sum(query.size for query in tables.queries)
-            _refuse_many(n_answers)
+            _refuse_many(sum(query.size for query in tables.queries))
             return ExactPlan(self.workload, self.cost, self.neighbors, tables)
         place = {members: i for i, members in enumerate(self.workload.marginals.rows)}
         given, names = self.config.loss, [one.name for one in self.attributes]

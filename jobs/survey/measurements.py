@@ -34,9 +34,10 @@ from das.synthesis.records import (
     sum_rho,
 )
 from das.synthesis.strata import MeasuredStrata, Strata
-from das.workload.pure import pool_tables
 from das.workload.residual.products import read_residuals
 from das.workload.residual.reconstruction import ResidualAnswers
+from das.workload.variances import pool_tables
+from das.workload.workload import AttributeWorkload
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.place import Place
@@ -86,8 +87,12 @@ class PlannedAnswers:
             (one.query, float(one.mechanism.continuous_variance), one.answers)
             for one in self.answers
         ]
-        is_pure = Definition.PURE in type(self.answers[0].mechanism).norms
-        return (pool_tables if is_pure else read_residuals)(self.domain.names, measured)
+        if Definition.PURE not in type(self.answers[0].mechanism).norms:
+            return read_residuals(self.domain.names, measured)
+        attributes = map(AttributeWorkload.identity, self.domain.names, self.domain.sizes)
+        return pool_tables(
+            [*attributes], [(one.kept, noise, values) for one, noise, values in measured]
+        )
 
 
 Answers = Measured | ChosenMarginals | MeasuredStrata
@@ -358,17 +363,12 @@ def read_answers(dataset: Place, strata: Strata | None) -> Answers:
         return MeasuredStrata(strata, whole, inside, sizes)
 
 
-def cost_of_answers(
-    answers: Answers | PlannedAnswers,
-    neighbors: Neighbors,
-    definition: Definition = Definition.ZCDP,
-) -> Fraction:
+def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> Fraction:
     """Compute the exact privacy loss of noisy marginals and selections, and check the stated costs.
 
     One-way counts, selected marginals and marginals measured a second time are charged one by one.
     Residuals and marginals planned together are charged jointly, since no pair of neighbors is the
-    worst case of all. Under pure epsilon a worst case of all exists, so each is charged alone.
-    Strata are disjoint, so the most expensive stratum counts.
+    worst case of all. Strata are disjoint, so the most expensive stratum counts.
 
     Raises:
       OutputError: The noise costs more than the dataset states.
@@ -381,10 +381,7 @@ def cost_of_answers(
             (_check_alone if is_selected else _cost_together)(stratum, neighbors)
         return answers.rho
     if isinstance(answers, PlannedAnswers):
-        if definition is Definition.ZCDP:
-            return _cost_together(answers.answers, neighbors)
-        _check_alone(answers.answers, neighbors, definition)
-        return sum_rho(answers.answers)
+        return _cost_together(answers.answers, neighbors)
     if isinstance(answers, ChosenMarginals):
         _check_alone((*answers.one_way, *answers.marginals), neighbors)
         least = 2 if neighbors is Neighbors.BOUNDED else 1
@@ -458,7 +455,11 @@ def part_cost(plan: SurveyPlan, answers: PartAnswers) -> Fraction:
         return answers.conditioning.cost.epsilon
     if isinstance(answers, tuple):
         return cost_of_sums(answers, privacy.definition, privacy.neighbors)
-    return cost_of_answers(answers, privacy.neighbors, privacy.definition)
+    if isinstance(answers, PlannedAnswers) and privacy.definition is Definition.PURE:
+        # All plain tables have the same worst case, a record that changes in every attribute.
+        _check_alone(answers.answers, privacy.neighbors, privacy.definition)
+        return sum_rho(answers.answers)
+    return cost_of_answers(answers, privacy.neighbors)
 
 
 def part_rows(plan: SurveyPlan, part: str, answers: PartAnswers) -> Rows:

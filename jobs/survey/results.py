@@ -52,15 +52,7 @@ from jobs.survey.documents import (
     SurveyTables,
     TablePromise,
 )
-from jobs.survey.marginals import (
-    INTEGER,
-    MOST_INTEGER,
-    MOST_NONNEGATIVE,
-    NONNEGATIVE,
-    NUMBERS,
-    TOTAL,
-    MarginalsPlan,
-)
+from jobs.survey.marginals import INTEGER, NONNEGATIVE, NUMBERS, TOTAL, MarginalsPlan
 from jobs.survey.measurements import Answers, read_planned, read_sums, read_table
 from jobs.survey.plan import Conditioning, MeanPlan, SurveyPlan, TablePlan
 from solvers.rounding.cost import STEPS, on_grid
@@ -71,6 +63,8 @@ _MEANS_CSV = "means.csv"
 _DECIMALS = 6  # of marginals in CSV files: noise is far larger, and files stay small
 # Numbers of another processor differ in the last digits before rounding.
 _SAME = 2.0 * 10**-_DECIMALS
+_MOST_NONNEGATIVE = 1 << 16  # rows of all files with a nonnegative form; 27,000 take some 15 s
+_MOST_INTEGER = 1 << 12  # combinations of levels of one table of integers; default, not measured
 _LONGEST = 80  # letters of attributes in the name of a file
 
 
@@ -315,7 +309,7 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
     marginals, residuals = read_residuals_of(plan)
     kind = IntervalKind(float(marginals.config.confidence))
     n_rows = sum(marginals.query_of(members).size for members in marginals.written)
-    is_small = n_rows <= MOST_NONNEGATIVE
+    is_small = n_rows <= _MOST_NONNEGATIVE
     nonnegative = nonnegative_answers(residuals, marginals.written) if is_small else None
     whole = _whole_numbers(marginals, residuals)
     for members, file in zip(marginals.written, marginals_csv(plan), strict=True):
@@ -354,18 +348,16 @@ def _whole_numbers(
     with the least L1 distance, by flows, gave 62.7.
     """
     kept = sorted({*itertools.chain(*marginals.written)})
-    if math.prod(marginals.attributes[i].size for i in kept) > MOST_INTEGER:
+    if math.prod(marginals.attributes[i].size for i in kept) > _MOST_INTEGER:
         return None
-    table, levels = nonnegative_table(residuals, kept)
+    table = nonnegative_table(residuals, kept)
     whole = (on_grid(np.cumsum(table)) + STEPS // 2) // STEPS
     counts = np.diff(whole, prepend=0).reshape(table.shape)
 
     def answer(members: Sequence[int]) -> FloatArray:
         others = tuple(axis for axis, i in enumerate(kept) if i not in members)
-        inside = [i in members for i in kept]
-        rows = [marginals.factors[i].matrix[:, at] for i, at in zip(kept, levels, strict=True)]
-        parts = tuple(itertools.compress(rows, inside))
-        return Kronecker(parts).apply(counts.sum(axis=others).reshape(-1))
+        rows = [marginals.factors[i].matrix.astype(np.float64) for i in members]
+        return Kronecker(tuple(rows)).apply(counts.sum(axis=others).reshape(-1))
 
     return answer
 

@@ -12,7 +12,7 @@ import numpy as np
 from das.arrays import BoolArray, FloatArray
 from das.errors import SchemaError
 from das.mechanisms.mechanism import Norm
-from das.workload.kronecker import Kronecker, list_members, mark_attributes
+from das.workload.kronecker import Kronecker, list_members
 from das.workload.one_dimensional import not_proven
 from das.workload.workload import AttributeWorkload, Workload
 
@@ -71,9 +71,6 @@ class MarginalsStrategy:
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
         """Return the least-squares answers of one marginal, float64[m_A] in C order.
 
-        Let P_T = kron(I - J/n if i in T else J/n) be a projector, and p_S the precisions. On the
-        range of P_T, the estimate is the sum of p_S M_S^T y_S over S containing T, over lambda_T.
-
         Args:
           noisy: The noisy answers to `products`, float64[cells of the marginal] each.
           names: Attributes of the marginal.
@@ -81,30 +78,12 @@ class MarginalsStrategy:
         Raises:
           SchemaError: The measured marginals do not determine this one.
         """
-        wanted = mark_attributes(self.workload, names)
-        sizes = np.array([attribute.size for attribute in self.workload.attributes])
-        table = np.zeros(np.where(wanted, sizes, 1))
-        for kept in itertools.product((False, True), repeat=int(wanted.sum())):
-            target = wanted.copy()
-            target[wanted] = kept
-            pooled, information = np.zeros(np.where(target, sizes, 1)), 0.0
-            for chosen, precision, values in zip(self.sets, self.precisions, noisy, strict=True):
-                if (chosen >= target).all():
-                    cube = values.reshape(np.where(chosen, sizes, 1))
-                    others = tuple(np.flatnonzero(chosen & ~target).tolist())
-                    pooled += precision * cube.mean(axis=others, keepdims=True)
-                    information += precision * math.prod(sizes[~chosen].tolist())
-            if information == 0:
-                raise SchemaError(
-                    f"marginal {list(names)}", "is not determined by the measured marginals"
-                )
-            for axis in np.flatnonzero(target).tolist():
-                pooled -= pooled.mean(axis=axis, keepdims=True)
-            table += pooled * (math.prod(sizes[~wanted].tolist()) / information)
-        everything = zip(self.workload.attributes, wanted, strict=True)
-        return Kronecker(
-            tuple(each.matrix if is_in else np.eye(1) for each, is_in in everything)
-        ).apply(table.ravel())
+        from das.workload.residual.reconstruction import reconstruct
+        from das.workload.variances import pool_tables
+
+        members = [np.flatnonzero(chosen).tolist() for chosen in self.sets]
+        measured = zip(members, 1 / self.precisions, noisy, strict=True)
+        return reconstruct(pool_tables(self.workload.attributes, [*measured]), names).reshape(-1)
 
 
 def optimize_marginals(workload: Workload) -> MarginalsStrategy:
@@ -133,7 +112,7 @@ def optimize_marginals(workload: Workload) -> MarginalsStrategy:
     return MarginalsStrategy(workload, sets[kept], shares[kept], error, bound)
 
 
-def optimize_marginals_l1(workload: Workload, most_cells: float = math.inf) -> MarginalsStrategy:
+def optimize_marginals_l1(workload: Workload) -> MarginalsStrategy:
     """Choose shares of all 2^d marginals for pure differential privacy, where precisions are c_S^2.
 
     The error (see `optimize_marginals`) is convex in the precisions, but the precisions of shares
@@ -144,7 +123,6 @@ def optimize_marginals_l1(workload: Workload, most_cells: float = math.inf) -> M
 
     Args:
       workload: Marginals with weights, over at most 14 attributes.
-      most_cells: Most cells of a measured marginal; no marginal of the workload has more.
 
     Raises:
       SchemaError: There are more attributes.
@@ -152,8 +130,7 @@ def optimize_marginals_l1(workload: Workload, most_cells: float = math.inf) -> M
     """
     sets, descent = _all_marginals(workload)
     squared, _, bound = descent.run()
-    sizes = np.array([attribute.size for attribute in workload.attributes], np.float64)
-    shares, error = descent.run_l1(squared, np.where(sets, sizes, 1.0).prod(axis=1) <= most_cells)
+    shares, error = descent.run_l1(squared)
     kept = shares > 0
     return MarginalsStrategy(workload, sets[kept], shares[kept], error, bound, Norm.L1)
 
@@ -258,14 +235,13 @@ class _MarginalsDescent:
             return large, error, bound
         return best, best_error, bound
 
-    def run_l1(self, squared: FloatArray, allowed: BoolArray) -> tuple[FloatArray, float]:
+    def run_l1(self, squared: FloatArray) -> tuple[FloatArray, float]:
         """Minimize the error over shares of L1 norm 1 whose squares are the precisions.
 
         Return the shares, float64[2^d], and the error.
 
         Args:
           squared: float64[2^d], the optimal shares for precisions equal to the shares.
-          allowed: bool[2^d], the marginals that may have a share.
         """
         from scipy.optimize import minimize
 
@@ -283,13 +259,10 @@ class _MarginalsDescent:
         corner[np.bitwise_or.reduce(members)] = 1.0
         spread, even = np.sqrt(squared), np.ones_like(squared)
         ends = []
-        for each in (corner, corner + squared / 4, squared, spread, squared > _LEAST_SHARE, even):
-            start = np.where(allowed, each, 0.0)  # shares of 0 stay 0: their slope is 0
-            if not start.any():
-                continue
+        for start in (corner, corner + squared / 4, squared, spread, squared > _LEAST_SHARE, even):
             root = minimize(
                 objective,
-                np.sqrt(start),
+                np.sqrt(np.asarray(start, np.float64)),
                 jac=True,
                 method="L-BFGS-B",
                 options={"maxiter": _MOST_ITERATIONS, "maxcor": 20},

@@ -82,9 +82,7 @@ def nonnegative_answers(
     return replace(residuals, values=_mixed(residuals, values, cells))
 
 
-def nonnegative_table(
-    residuals: ResidualAnswers, members: Sequence[int]
-) -> tuple[FloatArray, tuple[IntArray, ...]]:
+def nonnegative_table(residuals: ResidualAnswers, members: Sequence[int]) -> FloatArray:
     """Return one table without negative counts that is near the answers of all tables inside it.
 
     Residual sets that were not measured count as answers of 0 with large noise.
@@ -94,35 +92,29 @@ def nonnegative_table(
       members: Positions of the attributes of the table, increasing.
 
     Returns:
-      float64, an axis per attribute, whose entries are groups of levels that the residual rows do
-      not tell apart; and per attribute int64, the first level of each group.
+      float64[n_1, ..., n_k]. Levels that the residual rows do not tell apart count as the first.
     """
-    plan = residuals.plan
-    row = np.array([members], np.int64).reshape(1, len(members))
+    plan, row = residuals.plan, np.array([members], np.int64).reshape(1, len(members))
     inside = AttributeSets.from_rows(len(plan.bases), [row]).closure()
     known = {one: number for number, one in enumerate(plan.residuals.rows)}
-    factors = [
-        [float((part**2).sum(axis=1).mean()) for part in (b.pivot[:, None], b.spread)]
-        for b in plan.bases
-    ]
-    per_cell = np.array([math.prod(factors[i][i in s] for i in members) for s in inside.rows])
+    ratios = [(basis.spread**2).sum() / (basis.pivot**2).sum() for basis in plan.bases]
+    per_cell = inside.product(np.array(ratios))
     noise = np.array([plan.noise[known[s]] if s in known else np.nan for s in inside.rows])
     noise = np.where(np.isnan(noise), _UNMEASURED * np.nanmax(noise * per_cell) / per_cell, noise)
-    rows = [math.prod(len(plan.bases[i].subtraction) for i in s) for s in inside.rows]
-    starts = residuals.starts
-    parts = [
-        residuals.values[starts[known[s]] :][:size] if s in known else np.zeros(size)
-        for s, size in zip(inside.rows, rows, strict=True)
+    blocks = np.split(residuals.values, residuals.starts[1:-1])
+    sizes = inside.product(np.array([float(len(basis.subtraction)) for basis in plan.bases]))
+    answers = [
+        blocks[known[s]] if s in known else np.zeros(int(size))
+        for s, size in zip(inside.rows, sizes, strict=True)
     ]
-    whole = ResidualAnswers(replace(plan, residuals=inside, noise=noise), np.concatenate(parts))
+    whole = ResidualAnswers(replace(plan, residuals=inside, noise=noise), np.concatenate(answers))
     cells = _cells_of(whole, list(members))
     values = _nearest(whole, [cells])
     table = np.maximum(cells.of(values), 0.0)
     table *= max(float(values[0]), 0.0) / max(float(table.sum()), _TINY)
-    firsts = [_groups(plan.bases[i])[0] for i in members]
-    orders = [np.argsort(first) for first in firsts]
-    levels = tuple(first[order] for first, order in zip(firsts, orders, strict=True))
-    return table[np.ix_(*orders)] if orders else table, levels
+    out = np.zeros([len(plan.bases[i].pivot) for i in members])
+    out[np.ix_(*(_groups(plan.bases[i])[0] for i in members))] = table
+    return out
 
 
 def _nearest(residuals: ResidualAnswers, cells: Sequence[_Cells]) -> FloatArray:
@@ -164,9 +156,10 @@ def _decoder(basis: AttributeBasis) -> FloatArray:
 
 
 def _groups(basis: AttributeBasis) -> tuple[IntArray, IntArray]:
-    """Return the first level of each group of levels, and the group of each level."""
+    """Return the first level of each group, increasing, and the group of each level."""
     _, first, group = np.unique(basis.subtraction, axis=1, return_index=True, return_inverse=True)
-    return first, group.reshape(-1)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[group.reshape(-1)]
 
 
 def _along(tensor: FloatArray, matrices: Sequence[FloatArray]) -> FloatArray:

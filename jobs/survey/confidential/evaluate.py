@@ -132,17 +132,19 @@ def marginal_errors(plan: SurveyPlan, records: Records) -> Iterator[MarginalErro
     for query, released, table in written_tables(plan):
         truth = records.answer(query)
         numbers = {name: table[name].to_numpy() for name in table.column_names[len(query.kept) :]}
-        fitted = {
-            name: math.sqrt(((numbers[name] - truth) ** 2).mean()) if name in numbers else None
+        errors = {
+            name: math.sqrt(((numbers[name] - truth) ** 2).mean())
             for name in ("estimate", NONNEGATIVE, INTEGER)
+            if name in numbers
         }
         covered = (numbers["lower"] <= truth) & (truth <= numbers["upper"])
         yield MarginalErrors(
             name=query.name,
-            root_mean_square_error=fitted.pop("estimate"),
+            root_mean_square_error=errors["estimate"],
             expected=released.root_mean_square_error,
             covered=float(covered.mean()),
-            **fitted,
+            nonnegative=errors.get(NONNEGATIVE),
+            integer=errors.get(INTEGER),
         )
 
 
