@@ -40,6 +40,7 @@ from das.workload.hdmm.integer import integer_queries
 from das.workload.hdmm.marginals import (
     MOST_ATTRIBUTES,
     MarginalsStrategy,
+    as_residual_plan,
     optimize_marginals_l1,
 )
 from das.workload.hdmm.strategies import (
@@ -51,7 +52,6 @@ from das.workload.hdmm.strategies import (
 )
 from das.workload.kronecker import list_members
 from das.workload.losses import Loss, evaluate_loss
-from das.workload.variances import as_residual_plan
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
 DEFAULT_BITS = 24

@@ -34,9 +34,9 @@ from das.synthesis.records import (
     sum_rho,
 )
 from das.synthesis.strata import MeasuredStrata, Strata
+from das.workload.hdmm.marginals import pool_tables
 from das.workload.residual.products import read_residuals
 from das.workload.residual.reconstruction import ResidualAnswers
-from das.workload.variances import pool_tables
 from das.workload.workload import AttributeWorkload
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.pipeline.storage.files import understanding

@@ -2012,7 +2012,7 @@ FAULTS = (
     ),
     Fault(
         "pooled tables have equal weight",
-        "das/workload/variances.py",
+        "das/workload/hdmm/marginals.py",
         "apply(answers / variance)",
         "apply(answers / measured[0][1])",
         (

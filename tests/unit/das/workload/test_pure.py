@@ -21,7 +21,7 @@ from das.tree.intervals import IntervalKind
 from das.workload import pure as module
 from das.workload.choices import LossKind
 from das.workload.hdmm.attribute import AttributeStrategy
-from das.workload.hdmm.marginals import optimize_marginals, optimize_marginals_l1
+from das.workload.hdmm.marginals import optimize_marginals, optimize_marginals_l1, pool_tables
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
 from das.workload.losses import evaluate_loss
 from das.workload.pure import (
@@ -32,7 +32,7 @@ from das.workload.pure import (
     solve_p_identity,
 )
 from das.workload.residual.products import answer_product, product_covariances, product_variances
-from das.workload.variances import list_average_variances, pool_tables
+from das.workload.variances import list_average_variances
 from das.workload.workload import AttributeWorkload, Workload
 from tests.builders.histograms import from_dense
 from tests.unit.das.workload.dense import MIXED, listed, marginal_matrix
