@@ -137,7 +137,7 @@ def pool_tables(
     rows = [np.array([members], np.int64).reshape(1, -1) for members, _, _ in measured]
     sets = AttributeSets.from_rows(len(attributes), rows)
     places = [int(sets.positions(row)[0]) for row in rows]
-    precisions = np.bincount(places, [1 / variance for _, variance, _ in measured])
+    precisions = np.bincount(places, [1 / one[1] for one in measured]).astype(np.float64)
     workload = Workload(tuple(attributes), sets, np.ones(sets.size))
     marks = list_members(sets)
     plan = as_residual_plan(MarginalsStrategy(workload, marks, precisions, math.nan, 0.0))
