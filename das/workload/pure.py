@@ -178,8 +178,7 @@ def plan_plain_tables(workload: Workload, neighbors: Neighbors, most_cells: floa
     error = float(workload.weights @ as_residual_plan(strategy).total_variances())
     plan, names = _round(replace(strategy, error=error), DEFAULT_BITS), workload.names_of
     texts = [" * ".join(names(np.array(q.kept, np.int64))) or "total" for q in plan.queries]
-    named = map(Query, texts, (query.factors for query in plan.queries))
-    return replace(plan, queries=tuple(named))
+    return replace(plan, queries=tuple(map(Query, texts, (q.factors for q in plan.queries))))
 
 
 def solve_p_identity(

@@ -163,10 +163,8 @@ def marginals_plan(config: MarginalsConfig, run: SurveyConfig, budget: Fraction)
     is_planned = is_sum or privacy.definition is Definition.ZCDP
     require(is_planned, "loss", what, f"definition {privacy.definition}", "sum_of_variances")
     check_each([*config.bases], columns, "bases")
-    what, taken = (
-        "cannot have the names of columns of estimates",
-        {*columns} & {*NUMBERS, NONNEGATIVE, INTEGER},
-    )
+    what = "cannot have the names of columns of estimates"
+    taken = {*columns} & {*NUMBERS, NONNEGATIVE, INTEGER}
     require(not taken, "attributes", what, sorted(taken))
     attributes = tuple(Attribute(name, one.levels) for name, one in columns.items())
     tables, cost = _tables(config, [*columns]), budget * config.share
