@@ -5,6 +5,7 @@ Errors are sums of many independent noises and nearly normal; see `docs/estimati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -12,6 +13,7 @@ from statistics import NormalDist
 import numpy as np
 
 from das.arrays import BoolArray, FloatArray, IntArray
+from das.definition import Definition
 from das.errors import ConfigError
 
 _HALVINGS = 60  # narrow an interval of a few standard errors to rounding
@@ -46,6 +48,8 @@ class IntervalKind:
         rank: int,
         least: IntArray | int = 0,
         most: IntArray | float = np.inf,
+        *,
+        definition: Definition = Definition.ZCDP,
     ) -> Intervals:
         """Return intervals around estimates float64[G, m] with standard errors of that shape.
 
@@ -59,6 +63,8 @@ class IntervalKind:
           rank: Largest dimension of the space of the errors.
           least: Public lower bounds of the answers, which `positive` uses.
           most: Public upper bounds of the answers, which `positive` uses.
+          definition: Privacy definition; under pure epsilon errors have Laplace tails, and whole
+            tables use Bonferroni's bound, since rank bounds hold for normal errors only.
 
         Raises:
           ConfigError: The confidence is out of range.
@@ -69,6 +75,9 @@ class IntervalKind:
             factor = positive_simultaneous_factor(self.confidence, uncertain)
         elif self.simultaneous:
             factor = simultaneous_factor(self.confidence, uncertain, min(uncertain, rank))
+        if definition is Definition.PURE:
+            answers = max(1, uncertain) if self.simultaneous else 1
+            factor = two_sided_factor((1 - self.confidence) / answers, definition)
         if not self.positive:
             return central_intervals(estimates, errors, factor)
         ends = positive_intervals(estimates - least, errors, factor)
@@ -89,6 +98,22 @@ def normal_factor(confidence: float) -> float:
             "confidence", "is out of range", got=confidence, want="more than 0.5, less than 1"
         )
     return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def two_sided_factor(failure: float, definition: Definition) -> float:
+    """Return the approximate two-sided quantile of an error, in standard errors.
+
+    Sampling and discrete Gaussian noise are nearly normal. The quantile of a sum of normal and
+    Laplace variables is near the larger of their quantiles.
+
+    Args:
+      failure: Probability that the error is larger.
+      definition: Privacy definition of the noise.
+    """
+    normal = NormalDist().inv_cdf(1.0 - failure / 2.0)
+    if definition is Definition.ZCDP:
+        return normal
+    return max(normal, math.log(1.0 / failure) / math.sqrt(2.0))
 
 
 def simultaneous_factor(confidence: float, n_answers: int, rank: int) -> float:

@@ -202,13 +202,16 @@ class _LevelQueries:
 @lru_cache(maxsize=4)
 def _cached_terms(levels: _LevelQueries) -> tuple[GeolevelTerms, ...]:
     queries = [query for some in (*levels.measured, *levels.exact) for query in some]
-    every = [*{_entries(query): query for query in queries}.values()]
+    unique = {_entries(query): query for query in queries}
+    every = [*unique.values()]
     coordinates = Coordinates.of_queries(every, _MOST_SPANNED).spanned_by(every, MOST_GROUPS)
     unseen = [np.zeros((size, size)) for size in coordinates.sizes]
-    out = []
+    # Geolevels often measure the same queries: a Gram matrix each is most of the time.
+    grams, out = {key: coordinates.grams(query) for key, query in unique.items()}, []
     for measured, exact in zip(levels.measured, levels.exact, strict=True):
-        grams = gram_matrices(coordinates, (*measured, *exact))
-        for index, gram in enumerate(grams):
+        keys = [_entries(query) for query in (*measured, *exact)]
+        for index, size in enumerate(coordinates.sizes):
+            gram = np.array([grams[key][index] for key in keys]).reshape(len(keys), size, size)
             seen = range_space(_scaled_sum(gram))
             unseen[index] = unseen[index] + np.eye(len(seen)) - seen @ seen.T
         known = tuple(null_space(part) for part in unseen)

@@ -24,7 +24,7 @@ from das.mechanisms.registry import choose_mechanism
 from das.mechanisms.wide import MOST_SIGMA_SQ
 from das.queries.joint_sensitivity import GramSum
 from das.queries.query import Query
-from das.queries.sensitivity import Neighbors
+from das.queries.sensitivity import Neighbors, l1_sensitivity
 from das.workload.choices import LossKind, Method
 from das.workload.hdmm.integer import DEFAULT_SCALE, IntegerStrategy, round_to_integers
 from das.workload.hdmm.marginals import MarginalsStrategy
@@ -37,6 +37,7 @@ from das.workload.losses import (
     evaluate_loss,
     is_of_single_answers,
 )
+from das.workload.pure import PurePlan
 from das.workload.residual.bases import (
     AttributeBasis,
     orthogonal_basis,
@@ -78,28 +79,30 @@ class ExactQuery:
 
     Attributes:
       query: A query over the attributes of the workload.
-      sensitivity_sq: The squared sensitivity that scales the noise, exact.
-      rho: The query's part of the joint zCDP cost of all queries, exact.
+      sensitivity: Sensitivity that scales the noise, exact: squared L2, or L1 under pure epsilon.
+      rho: The query's part of the joint cost of all queries, exact: rho or epsilon.
+      definition: Privacy definition of the cost.
     """
 
     query: Query
-    sensitivity_sq: Fraction
+    sensitivity: Fraction
     rho: Fraction
+    definition: Definition = Definition.ZCDP
 
     @property
     def mechanism(self) -> Mechanism:
-        """Return discrete Gaussian noise with sigma_sq = sensitivity_sq / (2 rho)."""
-        noise = choose_mechanism(Definition.ZCDP)
-        return noise.costing(Definition.ZCDP, self.rho, self.sensitivity_sq)
+        """Return the noise of this cost, for example sigma_sq = sensitivity / (2 rho)."""
+        noise = choose_mechanism(self.definition)
+        return noise.costing(self.definition, self.rho, self.sensitivity)
 
 
 @dataclass(frozen=True, eq=False)
 class ExactPlan:
-    """Plan as integer queries with a joint zCDP cost of rho.
+    """Plan as integer queries with a joint privacy cost.
 
     Attributes:
       workload: The marginals to answer.
-      rho: The joint zCDP cost of all queries.
+      rho: The joint cost of all queries: zCDP rho, or epsilon of a `PurePlan`.
       neighbors: The neighboring relation of rho.
       measurement: The integer rows, and the reconstruction of answers.
     """
@@ -107,7 +110,7 @@ class ExactPlan:
     workload: Workload
     rho: Fraction
     neighbors: Neighbors
-    measurement: ExactMeasurement | IntegerStrategy
+    measurement: ExactMeasurement | IntegerStrategy | PurePlan
 
     def queries(self) -> Iterator[ExactQuery]:
         """Yield the queries in the order of the noisy answers that `answer` takes."""
@@ -116,6 +119,11 @@ class ExactPlan:
             for position, (query, sigma_sq) in enumerate(measurement.noisy_queries()):
                 rho = measurement.rho_of(position)
                 yield ExactQuery(query, 2 * rho * sigma_sq, rho)
+            return
+        if isinstance(measurement, PurePlan):
+            for query, share in zip(measurement.queries, measurement.shares, strict=True):
+                charged = Fraction(l1_sensitivity(query, self.neighbors))
+                yield ExactQuery(query, charged, share * self.rho, Definition.PURE)
             return
         for query, share, sigma_sq in zip(
             measurement.queries, measurement.shares, measurement.noise, strict=True

@@ -20,8 +20,9 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
@@ -38,6 +39,8 @@ from das.workload.hdmm.attribute import AttributeStrategy
 from das.workload.hdmm.integer import integer_queries
 from das.workload.hdmm.marginals import (
     MOST_ATTRIBUTES,
+    MarginalsStrategy,
+    as_residual_plan,
     optimize_marginals_l1,
 )
 from das.workload.hdmm.strategies import (
@@ -47,6 +50,7 @@ from das.workload.hdmm.strategies import (
     optimize_kronecker,
     optimize_union,
 )
+from das.workload.kronecker import list_members
 from das.workload.losses import Loss, evaluate_loss
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 
@@ -142,6 +146,39 @@ def plan_pure(
     losses = [evaluate_loss(loss, workload, plan.strategy) for plan in plans]
     # Families can end at one strategy, up to the accuracy of their descents: take the first.
     return next(p for p, value in zip(plans, losses, strict=True) if value <= min(losses) * _EQUAL)
+
+
+def plan_plain_tables(workload: Workload, neighbors: Neighbors, most_cells: float) -> PurePlan:
+    """Choose plain tables to measure, from which `pool_tables` answers every marginal.
+
+    Shares of all tables are optimized for the weighted total variance, up to 14 attributes. Beyond,
+    or if that measures too many cells, it is the tables of the workload that no other contains,
+    with shares proportional to the cube roots of their cells: the optimum if each was answered
+    from its own measurement alone.
+
+    Args:
+      workload: Marginals with weights.
+      neighbors: Which data sets count as neighbors. With bounded neighbors the total is public, so
+        it is not measured next to other tables.
+      most_cells: Most cells of measured tables that are not in the workload.
+    """
+    sizes = np.array([attribute.size for attribute in workload.attributes], np.float64)
+    sets, shares = list_members(workload.marginals), np.zeros(0)
+    if len(sizes) <= MOST_ATTRIBUTES:
+        found = optimize_marginals_l1(workload)
+        if np.where(found.sets, sizes, 1.0).prod(axis=1).sum() <= most_cells:
+            sets, shares = found.sets, found.shares
+    if not len(shares):
+        common = sets.astype(np.float64) @ sets.T
+        sets = sets[(common >= sets.sum(axis=1)[:, None]).sum(axis=1) == 1]
+        shares = np.cbrt(np.where(sets, sizes, 1.0).prod(axis=1))
+    if neighbors is Neighbors.BOUNDED and sets.any():
+        sets, shares = sets[sets.any(axis=1)], shares[sets.any(axis=1)]
+    strategy = MarginalsStrategy(workload, sets, shares / shares.sum(), math.nan, 0.0, Norm.L1)
+    error = float(workload.weights @ as_residual_plan(strategy).total_variances())
+    plan, names = _round(replace(strategy, error=error), DEFAULT_BITS), workload.names_of
+    texts = [" * ".join(names(np.array(q.kept, np.int64))) or "total" for q in plan.queries]
+    return replace(plan, queries=tuple(map(Query, texts, (q.factors for q in plan.queries))))
 
 
 def solve_p_identity(

@@ -10,12 +10,10 @@ import numpy as np
 from das.arrays import FloatArray
 from das.errors import SchemaError
 from das.workload.hdmm.attribute import AttributeStrategy
-from das.workload.hdmm.marginals import MarginalsStrategy
+from das.workload.hdmm.marginals import MarginalsStrategy, as_residual_plan
 from das.workload.hdmm.strategies import HdmmStrategy, KroneckerStrategy, UnionStrategy
 from das.workload.incidence import locate_subsets
-from das.workload.kronecker import list_members
 from das.workload.residual.answer_rows import AnswerRows
-from das.workload.residual.bases import build_basis, uniform_basis
 from das.workload.residual.plan import ResidualPlan
 from das.workload.workload import AttributeWorkload
 
@@ -69,31 +67,6 @@ def _by_marginal(
     variances = np.array([of_factor(attribute, factor) for attribute, factor in pairs])
     totals = np.array([factor.total_variance for factor in strategy.factors])
     return np.asarray(marginals.product(variances / totals) * totals.prod())
-
-
-def as_residual_plan(strategy: MarginalsStrategy) -> ResidualPlan:
-    """Convert weighted marginals to residual sets with the same estimates.
-
-    The least-squares estimate in the range of P_T = kron(I - J/n if i in T else J/n) has the
-    precision lambda_T = sum over S containing T of c_S prod_{i not in S} n_i; residual rows of
-    T with orthonormal factors and ones have it at the noise prod_{i not in T} n_i / lambda_T.
-    """
-    workload = strategy.workload
-    bases = []
-    for attribute in workload.attributes:
-        rows = uniform_basis(AttributeWorkload.identity("", attribute.size)).subtraction
-        pivot = np.full(attribute.size, 1 / attribute.size)
-        bases.append(build_basis(attribute, rows, pivot, rows.T))
-    closure = workload.marginals.closure()
-    sizes = np.array([attribute.size for attribute in workload.attributes], np.float64)
-    outside = np.where(strategy.sets, 1.0, sizes).prod(axis=1) * strategy.precisions
-    targets = list_members(closure)
-    precision = np.array(
-        [outside[(strategy.sets >= target).all(axis=1)].sum() for target in targets]
-    )
-    with np.errstate(divide="ignore"):
-        noise = np.where(targets, 1.0, sizes).prod(axis=1) / precision
-    return ResidualPlan(workload, tuple(bases), closure, noise)
 
 
 @dataclass(frozen=True, eq=False)

@@ -171,7 +171,8 @@ class ReleasedMarginal:
     Attributes:
       name: Its attributes, joined by ` * `; or `total`.
       file: CSV file in the release: a column per attribute, then estimate, standard error, ends of
-        the interval, and the nonnegative form. The last attribute runs fastest.
+        the interval, and if small the nonnegative form and integers. The last attribute runs
+        fastest.
       attributes: Attributes of the table.
       answers: Number of answers: rows of the file.
       confidence: Confidence level of each interval.
@@ -504,6 +505,7 @@ class MarginalErrors:
       expected: The same as the noise alone predicts.
       covered: Share of the answers whose interval holds the truth.
       nonnegative: As `root_mean_square_error`, of the column `nonnegative`; null without it.
+      integer: The same of the column `integer`.
     """
 
     name: str
@@ -511,6 +513,7 @@ class MarginalErrors:
     expected: float
     covered: float
     nonnegative: float | None
+    integer: float | None = None
 
 
 @document

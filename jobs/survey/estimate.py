@@ -54,7 +54,8 @@ def estimate_table(
         raise ConfigError(where, what, want="no --positive")
     stated = {name: [value] * first.size for name, value in vars(kind).items()}
     names = {"query": [first.name] * first.size, "label": first.labels()}
-    return pa.table({**names, **estimates_of_query(residuals, first, kind), **stated})
+    estimates = estimates_of_query(residuals, first, kind, marginals.definition)
+    return pa.table({**names, **estimates, **stated})
 
 
 def _parse(marginals: MarginalsPlan, text: str) -> Query:

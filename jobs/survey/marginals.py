@@ -31,15 +31,16 @@ if TYPE_CHECKING:
 MOST_TABLES = 2_000
 # Noisy answers, 268 MB as integers. All tables of up to 3 attributes of Adult need 21 million.
 MOST_ANSWERS = 1 << 25
+_MOST_CELLS = 1 << 20  # of a table that is measured, but not planned; default, not measured
 MOST_WRITTEN = 1 << 20
 """Most rows of all CSV files together, some 80 MB; a spreadsheet holds as many in one file."""
 _UNUSED = 2.0**20  # factor of the noise of the total if the number of records is public
 NUMBERS = ("estimate", "standard_error", "lower", "upper")
 """Columns of the estimates of a query."""
 NONNEGATIVE = "nonnegative"
-"""Last column of written tables, if they are small enough for it."""
-MOST_NONNEGATIVE = 1 << 16
-"""Most rows of all CSV files with a nonnegative form; 27,000 take some 15 s."""
+"""Column of written tables, if they are small enough for it."""
+INTEGER = "integer"
+"""Last column of written tables whose attributes together have few combinations of levels."""
 TOTAL = "total"
 """Name of the table without attributes, the number of records."""
 
@@ -54,6 +55,7 @@ class MarginalsPlan:
       tables: Members of each planned table, as increasing positions of attributes.
       cost: Planned privacy loss.
       neighbors: Which data sets count as neighbors.
+      definition: Privacy definition, the unit of the cost.
     """
 
     config: MarginalsConfig
@@ -61,6 +63,7 @@ class MarginalsPlan:
     tables: tuple[tuple[int, ...], ...]
     cost: Fraction
     neighbors: Neighbors
+    definition: Definition
 
     @property
     def name(self) -> str:
@@ -96,9 +99,14 @@ class MarginalsPlan:
           BudgetError: The noise does not fit its integers.
           SolverError: A solver stopped without a proof.
         """
-        from das.workload.plan import plan_workload
+        from das.workload.plan import ExactPlan, plan_workload
+        from das.workload.pure import plan_plain_tables
         from das.workload.residual.plan import ResidualPlan
 
+        if self.definition is Definition.PURE:
+            tables = plan_plain_tables(self.workload, self.neighbors, _MOST_CELLS)
+            _refuse_many(sum(query.size for query in tables.queries))
+            return ExactPlan(self.workload, self.cost, self.neighbors, tables)
         place = {members: i for i, members in enumerate(self.workload.marginals.rows)}
         given, names = self.config.loss, [one.name for one in self.attributes]
         stated = () if isinstance(given, LossKind) else given.tables
@@ -149,29 +157,31 @@ def marginals_plan(config: MarginalsConfig, run: SurveyConfig, budget: Fraction)
       ConfigError: A table or attribute is unknown, or there are too many tables or answers.
       SchemaError: A base does not fit its attribute.
     """
-    definition, columns = run.privacy.definition, run.data.columns
-    what = "is measured with Gaussian noise, which has no pure epsilon"
-    want = "definition zcdp, or contingency_tables"
-    require(definition is Definition.ZCDP, "share", what, f"definition {definition}", want)
+    privacy, columns = run.privacy, run.data.columns
+    what = "is planned under zCDP only: under pure epsilon plans minimize the sum of variances"
+    is_sum = config.loss is LossKind.SUM_OF_VARIANCES
+    is_planned = is_sum or privacy.definition is Definition.ZCDP
+    require(is_planned, "loss", what, f"definition {privacy.definition}", "sum_of_variances")
     check_each([*config.bases], columns, "bases")
-    what, taken = (
-        "cannot have the names of columns of estimates",
-        {*columns} & {*NUMBERS, NONNEGATIVE},
-    )
+    what = "cannot have the names of columns of estimates"
+    taken = {*columns} & {*NUMBERS, NONNEGATIVE, INTEGER}
     require(not taken, "attributes", what, sorted(taken))
     attributes = tuple(Attribute(name, one.levels) for name, one in columns.items())
     tables, cost = _tables(config, [*columns]), budget * config.share
-    plan = MarginalsPlan(config, attributes, tables, cost, run.privacy.neighbors)
+    plan = MarginalsPlan(config, attributes, tables, cost, privacy.neighbors, privacy.definition)
     written, planned = plan.written, {*plan.tables}
     require({*written} <= planned, "written", "names a table that is not planned", config.written)
     require(len({*written}) == len(written), "written", "names a table twice", config.written)
-    n_answers = _count(tables, [one.size for one in attributes])
-    what, most = "have too many answers to measure", f"at most {MOST_ANSWERS}"
-    require(n_answers <= MOST_ANSWERS, "tables", what, n_answers, most)
+    _refuse_many(_count(tables, [one.size for one in attributes]))
     n_rows = _count(written, [len(factor.labels) for factor in plan.factors])
     what, most = "has too many rows: name fewer tables", f"at most {MOST_WRITTEN}"
     require(n_rows <= MOST_WRITTEN, "written", what, n_rows, most)
     return plan
+
+
+def _refuse_many(n_answers: int) -> None:
+    what, most = "have too many answers to measure", f"at most {MOST_ANSWERS}"
+    require(n_answers <= MOST_ANSWERS, "tables", what, n_answers, most)
 
 
 def _count(tables: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> int:

@@ -34,8 +34,10 @@ from das.synthesis.records import (
     sum_rho,
 )
 from das.synthesis.strata import MeasuredStrata, Strata
+from das.workload.hdmm.marginals import pool_tables
 from das.workload.residual.products import read_residuals
 from das.workload.residual.reconstruction import ResidualAnswers
+from das.workload.workload import AttributeWorkload
 from jobs.pipeline.storage.dataset import Dataset, PartFile, PartWriter
 from jobs.pipeline.storage.files import understanding
 from jobs.pipeline.storage.place import Place
@@ -76,6 +78,8 @@ class PlannedAnswers:
     def residuals(self) -> ResidualAnswers:
         """Return the answers as a residual plan, which answers any planned marginal.
 
+        Under pure epsilon plain tables are measured and pooled.
+
         Raises:
           SchemaError: They are no residual plan.
         """
@@ -83,7 +87,12 @@ class PlannedAnswers:
             (one.query, float(one.mechanism.continuous_variance), one.answers)
             for one in self.answers
         ]
-        return read_residuals(self.domain.names, measured)
+        if Definition.PURE not in type(self.answers[0].mechanism).norms:
+            return read_residuals(self.domain.names, measured)
+        attributes = map(AttributeWorkload.identity, self.domain.names, self.domain.sizes)
+        return pool_tables(
+            [*attributes], [(one.kept, noise, values) for one, noise, values in measured]
+        )
 
 
 Answers = Measured | ChosenMarginals | MeasuredStrata
@@ -387,11 +396,13 @@ def cost_of_answers(answers: Answers | PlannedAnswers, neighbors: Neighbors) -> 
     return answers.rho
 
 
-def _check_alone(answers: Sequence[NoisyAnswer], neighbors: Neighbors) -> None:
+def _check_alone(
+    answers: Sequence[NoisyAnswer], neighbors: Neighbors, definition: Definition = Definition.ZCDP
+) -> None:
     for answer in answers:
-        norm = type(answer.mechanism).norms[Definition.ZCDP]
+        norm = type(answer.mechanism).norms[definition]
         charged = sensitivity(answer.query, neighbors, norm)
-        cost = answer.mechanism.cost(Definition.ZCDP, charged)
+        cost = answer.mechanism.cost(definition, charged)
         if cost != answer.rho:
             raise _other_cost(answer.query.name, answer.rho, cost)
 
@@ -444,6 +455,10 @@ def part_cost(plan: SurveyPlan, answers: PartAnswers) -> Fraction:
         return answers.conditioning.cost.epsilon
     if isinstance(answers, tuple):
         return cost_of_sums(answers, privacy.definition, privacy.neighbors)
+    if isinstance(answers, PlannedAnswers) and privacy.definition is Definition.PURE:
+        # All plain tables have the same worst case, a record that changes in every attribute.
+        _check_alone(answers.answers, privacy.neighbors, privacy.definition)
+        return sum_rho(answers.answers)
     return cost_of_answers(answers, privacy.neighbors)
 
 

@@ -362,8 +362,8 @@ class MarginalsConfig(Model):
     )
     loss: LossKind | ConvexLossConfig = Field(
         default=LossKind.SUM_OF_VARIANCES,
-        description="sum_of_variances: of the averages; largest_variance: of any answer; or a "
-        "convex loss with a parameter.",
+        description="sum_of_variances: of the averages (pure: only this); largest_variance: of any "
+        "answer; or a convex loss with a parameter.",
     )
     written: list[Text] | None = Field(
         default=None,

@@ -6,9 +6,8 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,9 @@ from das.synthesis.mixture import Fit, synthesize
 from das.synthesis.records import ChosenMarginals, Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
-from das.tree.intervals import IntervalKind
-from das.workload.residual.nonnegative import nonnegative_answers
+from das.tree.intervals import IntervalKind, two_sided_factor
+from das.workload.kronecker import Kronecker
+from das.workload.residual.nonnegative import nonnegative_answers, nonnegative_table
 from das.workload.residual.products import answer_product, product_variances
 from das.workload.residual.reconstruction import ResidualAnswers
 from jobs.pipeline.documents.document import json_of, read_document, write_document
@@ -52,9 +52,10 @@ from jobs.survey.documents import (
     SurveyTables,
     TablePromise,
 )
-from jobs.survey.marginals import MOST_NONNEGATIVE, NONNEGATIVE, NUMBERS, TOTAL, MarginalsPlan
+from jobs.survey.marginals import INTEGER, NONNEGATIVE, NUMBERS, TOTAL, MarginalsPlan
 from jobs.survey.measurements import Answers, read_planned, read_sums, read_table
 from jobs.survey.plan import Conditioning, MeanPlan, SurveyPlan, TablePlan
+from solvers.rounding.cost import STEPS, on_grid
 
 MEANS, TABLES, MARGINALS_JSON = "means.json", "tables.json", "marginals.json"
 """Documents of a release: all means, all tables, all marginals."""
@@ -62,6 +63,8 @@ _MEANS_CSV = "means.csv"
 _DECIMALS = 6  # of marginals in CSV files: noise is far larger, and files stay small
 # Numbers of another processor differ in the last digits before rounding.
 _SAME = 2.0 * 10**-_DECIMALS
+_MOST_NONNEGATIVE = 1 << 16  # rows of all files with a nonnegative form; 27,000 take some 15 s
+_MOST_INTEGER = 1 << 12  # combinations of levels of one table of integers; default, not measured
 _LONGEST = 80  # letters of attributes in the name of a file
 
 
@@ -199,7 +202,7 @@ def released_mean(
     shares = np.array([float(weight) for weight in weights])
     deviation = math.sqrt(float(shares**2 @ variances))
     whole = float(shares @ estimates.means)
-    half = deviation * _deviations(float(config.miss_probability), definition)
+    half = deviation * two_sided_factor(float(config.miss_probability), definition)
     population = StratumMean(
         stratum=POPULATION,
         weight="1",
@@ -246,23 +249,11 @@ def _interval(
     sizes = [*mean.strata.sizes.values()]
     noisy = np.array([s.mean(n) for s, n in zip(estimates.sums[-1], sizes, strict=True)])
     failure = float(mean.config.miss_probability) * (0.75 if len(estimates.sums) > 1 else 1.0)
-    half = np.sqrt(variances) * _deviations(failure, definition)
+    half = np.sqrt(variances) * two_sided_factor(failure, definition)
     low, high = (
         np.clip(ends, estimates.low, estimates.high) for ends in (noisy - half, noisy + half)
     )
     return low, high
-
-
-def _deviations(failure: float, definition: Definition) -> float:
-    """Return the approximate two-sided quantile in standard deviations.
-
-    Sampling and discrete Gaussian noise are nearly normal. The quantile of a sum of normal and
-    Laplace variables is near the larger of their quantiles.
-    """
-    normal = NormalDist().inv_cdf(1.0 - failure / 2.0)
-    if definition is Definition.ZCDP:
-        return normal
-    return max(normal, math.log(1.0 / failure) / math.sqrt(2.0))
 
 
 def _tables_csv(plan: SurveyPlan) -> list[Place]:
@@ -289,13 +280,13 @@ def read_residuals_of(plan: SurveyPlan) -> tuple[MarginalsPlan, ResidualAnswers]
 
 
 def estimates_of_query(
-    residuals: ResidualAnswers, query: Query, kind: IntervalKind
+    residuals: ResidualAnswers, query: Query, kind: IntervalKind, definition: Definition
 ) -> dict[str, FloatArray]:
     """Return estimates, standard errors and ends of intervals of a query, float64[m] each."""
     values = answer_product(residuals, query)
     errors = np.sqrt(product_variances(residuals.plan, query))
     rank = math.prod(query.factors[i].matrix.shape[1] for i in query.kept)
-    ends = kind.around(values[None], errors[None], rank)
+    ends = kind.around(values[None], errors[None], rank, definition=definition)
     columns = (values, errors, ends.lower[0], ends.upper[0])
     return dict(zip(NUMBERS, columns, strict=True))
 
@@ -309,15 +300,18 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
     marginals, residuals = read_residuals_of(plan)
     kind = IntervalKind(float(marginals.config.confidence))
     n_rows = sum(marginals.query_of(members).size for members in marginals.written)
-    is_small = n_rows <= MOST_NONNEGATIVE
+    is_small = n_rows <= _MOST_NONNEGATIVE
     nonnegative = nonnegative_answers(residuals, marginals.written) if is_small else None
+    whole = _whole_numbers(marginals, residuals)
     for members, file in zip(marginals.written, marginals_csv(plan), strict=True):
         query = marginals.query_of(members)
         labels = zip(*itertools.product(*(query.factors[i].labels for i in members)), strict=True)
-        estimates = estimates_of_query(residuals, query, kind)
+        estimates = estimates_of_query(residuals, query, kind, marginals.definition)
         errors = estimates["standard_error"]
         if nonnegative is not None:
             estimates[NONNEGATIVE] = answer_product(nonnegative, query)
+        if whole is not None:
+            estimates[INTEGER] = whole(members)
         # Adding 0 leaves no -0 for what is below 0 by rounding alone.
         rounded = (np.round(values, _DECIMALS) + 0.0 for values in estimates.values())
         columns = [*map(pa.array, labels), *rounded]
@@ -332,6 +326,31 @@ def written_tables(plan: SurveyPlan) -> Iterator[tuple[Query, ReleasedMarginal, 
         )
         names = [*attributes, *estimates]
         yield query, description, without_formulas(pa.table(columns, names))
+
+
+def _whole_numbers(
+    marginals: MarginalsPlan, residuals: ResidualAnswers
+) -> Callable[[Sequence[int]], FloatArray] | None:
+    """Round one table of all written attributes to integers; return answers of a table from it.
+
+    Cumulative sums are rounded, in the order of the file. So counts and sums over later attributes
+    are within one of the nonnegative table, and roundings of small counts do not add up to a bias.
+    On the invented survey the error of tables of one attribute rose from 26.6 to 27.6; rounding
+    with the least L1 distance, by flows, gave 62.7.
+    """
+    kept = sorted({*itertools.chain(*marginals.written)})
+    if math.prod(marginals.attributes[i].size for i in kept) > _MOST_INTEGER:
+        return None
+    table = nonnegative_table(residuals, kept)
+    whole = (on_grid(np.cumsum(table)) + STEPS // 2) // STEPS
+    counts = np.diff(whole, prepend=0).reshape(table.shape)
+
+    def answer(members: Sequence[int]) -> FloatArray:
+        others = tuple(axis for axis, i in enumerate(kept) if i not in members)
+        rows = [marginals.factors[i].matrix.astype(np.float64) for i in members]
+        return Kronecker(tuple(rows)).apply(counts.sum(axis=others).reshape(-1))
+
+    return answer
 
 
 def write_marginals(plan: SurveyPlan) -> None:

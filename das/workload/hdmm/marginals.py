@@ -9,11 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from das.arrays import BoolArray, FloatArray
+from das.arrays import BoolArray, FloatArray, IntArray
 from das.errors import SchemaError
 from das.mechanisms.mechanism import Norm
-from das.workload.kronecker import Kronecker, list_members, mark_attributes
+from das.workload.attribute_sets import AttributeSets
+from das.workload.kronecker import Kronecker, list_members
 from das.workload.one_dimensional import not_proven
+from das.workload.residual.bases import build_basis, uniform_basis
+from das.workload.residual.plan import ResidualPlan
+from das.workload.residual.reconstruction import (
+    ResidualAnswers,
+    index_answers,
+    locate_answers,
+    reconstruct,
+)
 from das.workload.workload import AttributeWorkload, Workload
 
 MOST_ATTRIBUTES = 14
@@ -71,9 +80,6 @@ class MarginalsStrategy:
     def answer(self, noisy: Sequence[FloatArray], names: Sequence[str]) -> FloatArray:
         """Return the least-squares answers of one marginal, float64[m_A] in C order.
 
-        Let P_T = kron(I - J/n if i in T else J/n) be a projector, and p_S the precisions. On the
-        range of P_T, the estimate is the sum of p_S M_S^T y_S over S containing T, over lambda_T.
-
         Args:
           noisy: The noisy answers to `products`, float64[cells of the marginal] each.
           names: Attributes of the marginal.
@@ -81,30 +87,67 @@ class MarginalsStrategy:
         Raises:
           SchemaError: The measured marginals do not determine this one.
         """
-        wanted = mark_attributes(self.workload, names)
-        sizes = np.array([attribute.size for attribute in self.workload.attributes])
-        table = np.zeros(np.where(wanted, sizes, 1))
-        for kept in itertools.product((False, True), repeat=int(wanted.sum())):
-            target = wanted.copy()
-            target[wanted] = kept
-            pooled, information = np.zeros(np.where(target, sizes, 1)), 0.0
-            for chosen, precision, values in zip(self.sets, self.precisions, noisy, strict=True):
-                if (chosen >= target).all():
-                    cube = values.reshape(np.where(chosen, sizes, 1))
-                    others = tuple(np.flatnonzero(chosen & ~target).tolist())
-                    pooled += precision * cube.mean(axis=others, keepdims=True)
-                    information += precision * math.prod(sizes[~chosen].tolist())
-            if information == 0:
-                raise SchemaError(
-                    f"marginal {list(names)}", "is not determined by the measured marginals"
-                )
-            for axis in np.flatnonzero(target).tolist():
-                pooled -= pooled.mean(axis=axis, keepdims=True)
-            table += pooled * (math.prod(sizes[~wanted].tolist()) / information)
-        everything = zip(self.workload.attributes, wanted, strict=True)
-        return Kronecker(
-            tuple(each.matrix if is_in else np.eye(1) for each, is_in in everything)
-        ).apply(table.ravel())
+        members = [np.flatnonzero(chosen).tolist() for chosen in self.sets]
+        measured = zip(members, 1 / self.precisions, noisy, strict=True)
+        return reconstruct(pool_tables(self.workload.attributes, [*measured]), names).reshape(-1)
+
+
+def as_residual_plan(strategy: MarginalsStrategy) -> ResidualPlan:
+    """Convert weighted marginals to residual sets with the same estimates.
+
+    The least-squares estimate in the range of P_T = kron(I - J/n if i in T else J/n) has the
+    precision lambda_T = sum over S containing T of c_S prod_{i not in S} n_i; residual rows of
+    T with orthonormal factors and ones have it at the noise prod_{i not in T} n_i / lambda_T.
+    """
+    workload = strategy.workload
+    bases = []
+    for attribute in workload.attributes:
+        rows = uniform_basis(AttributeWorkload.identity("", attribute.size)).subtraction
+        pivot = np.full(attribute.size, 1 / attribute.size)
+        bases.append(build_basis(attribute, rows, pivot, rows.T))
+    closure = workload.marginals.closure()
+    sizes = np.array([attribute.size for attribute in workload.attributes], np.float64)
+    outside = np.where(strategy.sets, 1.0, sizes).prod(axis=1) * strategy.precisions
+    targets = list_members(closure)
+    precision = np.array(
+        [outside[(strategy.sets >= target).all(axis=1)].sum() for target in targets]
+    )
+    with np.errstate(divide="ignore"):
+        noise = np.where(targets, 1.0, sizes).prod(axis=1) / precision
+    return ResidualPlan(workload, tuple(bases), closure, noise)
+
+
+def pool_tables(
+    attributes: Sequence[AttributeWorkload],
+    measured: Sequence[tuple[Sequence[int], float, FloatArray | IntArray]],
+) -> ResidualAnswers:
+    """Pool plain tables that were measured independently into residual answers.
+
+    On the orthonormal residual rows of T, table S of variance v has white noise of variance
+    v prod_{i in S, not in T} n_i, uncorrelated with that of other sets. So the mean over all S that
+    contain T, weighted by precision, is the best linear unbiased estimate.
+
+    Args:
+      attributes: All attributes.
+      measured: Positions of the attributes, increasing, noise variance and answers of each table.
+
+    Returns:
+      Plan and answers. The workload of the plan lists the tables with weight 1.
+    """
+    rows = [np.array([members], np.int64).reshape(1, -1) for members, _, _ in measured]
+    sets = AttributeSets.from_rows(len(attributes), rows)
+    places = [int(sets.positions(row)[0]) for row in rows]
+    precisions = np.bincount(places, [1 / one[1] for one in measured]).astype(np.float64)
+    workload = Workload(tuple(attributes), sets, np.ones(sets.size))
+    marks = list_members(sets)
+    plan = as_residual_plan(MarginalsStrategy(workload, marks, precisions, math.nan, 0.0))
+    values = np.zeros(locate_answers(plan)[-1])
+    for members, variance, answers in measured:
+        bases = [plan.bases[i] for i in members]
+        parts = [np.concatenate([b.pivot[None], b.subtraction]) for b in bases]
+        index = index_answers(plan, members)
+        values[index] += Kronecker(tuple(parts)).apply(answers / variance).reshape(index.shape)
+    return ResidualAnswers(plan, values * np.repeat(plan.noise, np.diff(locate_answers(plan))))
 
 
 def optimize_marginals(workload: Workload) -> MarginalsStrategy:

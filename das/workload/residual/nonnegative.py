@@ -23,14 +23,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from das.arrays import FloatArray, IntArray
-from das.workload.incidence import locate_subsets
+from das.workload.attribute_sets import AttributeSets
 from das.workload.residual.bases import AttributeBasis
-from das.workload.residual.reconstruction import ResidualAnswers
+from das.workload.residual.reconstruction import ResidualAnswers, index_answers
 
 # A fixed number: a rule of when to stop could stop at another step on another processor. For a
 # table of 24,000 cells the squared error after 300 steps was 7 % above that after 1,000.
 STEPS = 500
 _POWER_STEPS = 40  # for the largest eigenvalue; default, not measured
+# Noise of what was not measured, over the largest noise that was, per cell. On the invented survey
+# with rho 0.056, errors of tables were 13.8 at 10, 14.1 at 1 and 16.1 at 100 (one attribute).
+_UNMEASURED = 10.0
+_TINY = np.finfo(float).tiny
 _ABOVE = 1.2  # bound of that eigenvalue over its estimate; default, not measured
 
 
@@ -74,6 +78,47 @@ def nonnegative_answers(
     sets = [frozenset(members) for members in tables]
     largest = sorted({s for s in sets if not any(s < other for other in sets)}, key=sorted)
     cells = [_cells_of(residuals, sorted(members)) for members in largest]
+    values = _nearest(residuals, cells)
+    return replace(residuals, values=_mixed(residuals, values, cells))
+
+
+def nonnegative_table(residuals: ResidualAnswers, members: Sequence[int]) -> FloatArray:
+    """Return one table without negative counts that is near the answers of all tables inside it.
+
+    Residual sets that were not measured count as answers of 0 with large noise.
+
+    Args:
+      residuals: Noisy answers. Noise 0 marks an exact answer, which stays.
+      members: Positions of the attributes of the table, increasing.
+
+    Returns:
+      float64[n_1, ..., n_k]. Levels that the residual rows do not tell apart count as the first.
+    """
+    plan, row = residuals.plan, np.array([members], np.int64).reshape(1, len(members))
+    inside = AttributeSets.from_rows(len(plan.bases), [row]).closure()
+    known = {one: number for number, one in enumerate(plan.residuals.rows)}
+    ratios = [(basis.spread**2).sum() / (basis.pivot**2).sum() for basis in plan.bases]
+    per_cell = inside.product(np.array(ratios))
+    noise = np.array([plan.noise[known[s]] if s in known else np.nan for s in inside.rows])
+    noise = np.where(np.isnan(noise), _UNMEASURED * np.nanmax(noise * per_cell) / per_cell, noise)
+    blocks = np.split(residuals.values, residuals.starts[1:-1])
+    sizes = inside.product(np.array([float(len(basis.subtraction)) for basis in plan.bases]))
+    answers = [
+        blocks[known[s]] if s in known else np.zeros(int(size))
+        for s, size in zip(inside.rows, sizes, strict=True)
+    ]
+    whole = ResidualAnswers(replace(plan, residuals=inside, noise=noise), np.concatenate(answers))
+    cells = _cells_of(whole, list(members))
+    values = _nearest(whole, [cells])
+    table = np.maximum(cells.of(values), 0.0)
+    table *= max(float(values[0]), 0.0) / max(float(table.sum()), _TINY)
+    out = np.zeros([len(plan.bases[i].pivot) for i in members])
+    out[np.ix_(*(_groups(plan.bases[i])[0] for i in members))] = table
+    return out
+
+
+def _nearest(residuals: ResidualAnswers, cells: Sequence[_Cells]) -> FloatArray:
+    """Return the residual answers next to the noisy ones, with cells of at least about 0."""
     sizes = np.diff(residuals.starts)
     scale = np.sqrt(np.repeat(residuals.plan.noise, sizes))
 
@@ -96,26 +141,25 @@ def nonnegative_answers(
         weight = (pace - 1.0) / quicker
         ahead = [n + weight * (n - old) for n, old in zip(new, prices, strict=True)]
         prices, pace = new, quicker
-    values = residuals.values + answers(prices)
-    return replace(residuals, values=_mixed(residuals, values, cells))
+    return np.asarray(residuals.values + answers(prices))
 
 
 def _cells_of(residuals: ResidualAnswers, members: list[int]) -> _Cells:
-    plan, starts = residuals.plan, residuals.starts
-    subsets = locate_subsets(plan.residuals, np.array([members], np.int64))[0]
-    rows = [len(plan.bases[i].subtraction) for i in members]
-    index = np.zeros([1 + n for n in rows], np.int64)
-    for number, flat in enumerate(subsets.tolist()):
-        inside = [number >> (len(members) - 1 - i) & 1 for i in range(len(members))]
-        block = tuple(slice(1, None) if is_in else slice(0, 1) for is_in in inside)
-        index[block] = np.arange(starts[flat], starts[flat + 1]).reshape(index[block].shape)
-    return _Cells(index, tuple(_decoder(plan.bases[i]) for i in members))
+    plan = residuals.plan
+    return _Cells(index_answers(plan, members), tuple(_decoder(plan.bases[i]) for i in members))
 
 
 def _decoder(basis: AttributeBasis) -> FloatArray:
     """Return the rows that decode each group of levels with equal residual columns."""
-    group = np.unique(basis.subtraction, axis=1, return_inverse=True)[1].reshape(-1)
-    return np.asarray((group == np.arange(group.max() + 1)[:, None]) @ basis.decoder)
+    first, group = _groups(basis)
+    return np.asarray((group == np.arange(len(first))[:, None]) @ basis.decoder)
+
+
+def _groups(basis: AttributeBasis) -> tuple[IntArray, IntArray]:
+    """Return the first level of each group, increasing, and the group of each level."""
+    _, first, group = np.unique(basis.subtraction, axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[group.reshape(-1)]
 
 
 def _along(tensor: FloatArray, matrices: Sequence[FloatArray]) -> FloatArray:

@@ -89,6 +89,28 @@ def locate_answers(plan: ResidualPlan) -> IntArray:
     return np.concatenate([[0], np.cumsum(plan.residuals.product(widths))]).astype(np.int64)
 
 
+def index_answers(plan: ResidualPlan, members: Sequence[int]) -> IntArray:
+    """Return the positions of the answers of all subsets of a marginal, as one tensor.
+
+    Args:
+      plan: The plan.
+      members: Positions of the attributes of the marginal, increasing.
+
+    Returns:
+      int64[1 + q_1, ..., 1 + q_k]; index 0 of an axis is the total, the others its residual rows.
+
+    Raises:
+      SchemaError: The marginal was not planned.
+    """
+    starts, order = locate_answers(plan), len(members)
+    subsets = locate_subsets(plan.residuals, np.array([members], np.int64).reshape(1, order))[0]
+    index = np.zeros([1 + len(plan.bases[i].subtraction) for i in members], np.int64)
+    for mask, flat in zip(itertools.product((0, 1), repeat=order), subsets.tolist(), strict=True):
+        block = tuple(slice(1, None) if is_in else slice(0, 1) for is_in in mask)
+        index[block] = np.arange(starts[flat], starts[flat + 1]).reshape(index[block].shape)
+    return index
+
+
 def reconstruct(
     residuals: ResidualAnswers, names: Sequence[str], *, most_bytes: int = DEFAULT_BYTES
 ) -> FloatArray:

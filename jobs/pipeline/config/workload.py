@@ -185,7 +185,7 @@ def _plan(schema: Schema, text: str, neighbors: Neighbors, norm: Norm) -> tuple[
     if wanted.shares is not None:
         plan = replace(plan, strategy=_with_shares(plan.strategy, wanted.shares))
     shares = tuple(
-        QueryShare(_over_schema(schema, planned.query), planned.rho, planned.sensitivity_sq)
+        QueryShare(_over_schema(schema, planned.query), planned.rho, planned.sensitivity)
         for planned in plan.measure_exactly(Fraction(1)).queries()
     )
     _refuse_flat(shares, 1)

@@ -42,7 +42,7 @@ from jobs.survey.documents import (
     WorkloadError,
     read_survey_manifest,
 )
-from jobs.survey.marginals import NONNEGATIVE
+from jobs.survey.marginals import INTEGER, NONNEGATIVE
 from jobs.survey.plan import MeanPlan, SurveyPlan, TablePlan
 from jobs.survey.results import read_microdata, read_results, written_tables
 
@@ -131,14 +131,19 @@ def marginal_errors(plan: SurveyPlan, records: Records) -> Iterator[MarginalErro
     for query, released, table in written_tables(plan):
         truth = records.answer(query)
         numbers = {name: table[name].to_numpy() for name in table.column_names[len(query.kept) :]}
-        values, fitted = numbers["estimate"], numbers.get(NONNEGATIVE)
+        errors = {
+            name: math.sqrt(((numbers[name] - truth) ** 2).mean())
+            for name in ("estimate", NONNEGATIVE, INTEGER)
+            if name in numbers
+        }
         covered = (numbers["lower"] <= truth) & (truth <= numbers["upper"])
         yield MarginalErrors(
             name=query.name,
-            root_mean_square_error=math.sqrt(((values - truth) ** 2).mean()),
+            root_mean_square_error=errors["estimate"],
             expected=released.root_mean_square_error,
             covered=float(covered.mean()),
-            nonnegative=None if fitted is None else math.sqrt(((fitted - truth) ** 2).mean()),
+            nonnegative=errors.get(NONNEGATIVE),
+            integer=errors.get(INTEGER),
         )
 
 

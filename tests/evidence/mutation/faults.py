@@ -1981,6 +1981,49 @@ FAULTS = (
         ),
     ),
     Fault(
+        "pooled tables have equal weight",
+        "das/workload/hdmm/marginals.py",
+        "apply(answers / variance)",
+        "apply(answers / measured[0][1])",
+        (
+            "tests/unit/das/workload/test_pure.py"
+            "::test_pooled_tables_are_the_least_squares_estimate_with_its_covariances",
+        ),
+    ),
+    Fault(
+        "with bounded neighbors the public total is measured, so that less is spent on tables",
+        "das/workload/pure.py",
+        "if neighbors is Neighbors.BOUNDED and sets.any():",
+        "if False:",
+        (
+            "tests/unit/das/workload/test_pure.py"
+            "::test_the_public_total_is_not_measured_beside_tables",
+        ),
+    ),
+    Fault(
+        "tables under pure epsilon cost what they state, whatever their noise",
+        SURVEY_COSTS,
+        "_check_alone(answers.answers, privacy.neighbors, privacy.definition)",
+        "pass",
+        (SURVEY_COSTS_UNIT + "test_tables_under_pure_epsilon_with_less_noise_are_found",),
+    ),
+    Fault(
+        "intervals of Laplace noise are those of normal noise",
+        "das/tree/intervals.py",
+        "if definition is Definition.PURE:",
+        "if False:",
+        (
+            "tests/unit/das/tree/test_intervals.py::test_intervals_of_laplace_noise_cover_exactly_or_more",
+        ),
+    ),
+    Fault(
+        "counts of the table of integers are rounded one by one",
+        SURVEY_RESULTS,
+        "whole = (on_grid(np.cumsum(table)) + STEPS // 2) // STEPS",
+        "whole = np.cumsum(np.rint(table).astype(np.int64))",
+        (SURVEY_MARGINALS + "test_nonnegative_tables_agree_and_are_nearer_to_small_counts",),
+    ),
+    Fault(
         "variances of products ignore the residual answers of a single attribute",
         PRODUCTS,
         "(rows[:, 1:] ** 2).sum(1)",

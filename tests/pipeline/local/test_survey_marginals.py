@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from das.errors import VerificationError
+from das.mechanisms.laplace import DiscreteLaplace
 from jobs.pipeline.storage.journal import read_journal
+from jobs.survey.measurements import read_planned
 from jobs.survey.plan import load_survey
 from jobs.survey.results import check_marginals, read_results
 from tests.builders.survey import GROUPS, RECORDS, SEXES, configure, people, write_survey
@@ -106,6 +108,14 @@ def test_nonnegative_tables_agree_and_are_nearer_to_small_counts(das, tmp_path):
     assert min(estimates) < -1  # there is something to mend
     assert min(map(min, fitted.values())) >= 0
     assert fitted["total"] == [RECORDS]  # public, with bounded neighbors
+    # Integers are sums of one table: 2 * 3 * 5 * 5 cells.
+    whole = {name: [int(row["integer"]) for row in rows] for name, rows in tables.items()}
+    assert min(map(min, whole.values())) == 0
+    assert whole["total"] == [RECORDS]
+    for name in ("sex", "group", "sex * group"):
+        assert whole[f"{name} * age"][len(EDGES) - 1 :: len(EDGES)] == whole[name]
+    near = [abs(a - b) for name in tables for a, b in zip(whole[name], fitted[name], strict=True)]
+    assert max(near) < 12
     # Sums over age are the last of its prefixes, and equal the table without it.
     five = len(EDGES)
     for name in ("sex", "group", "sex * group"):
@@ -118,6 +128,41 @@ def test_nonnegative_tables_agree_and_are_nearer_to_small_counts(das, tmp_path):
     by_name = {one["name"]: one for one in written}["sex * group * age"]
     # Seeds 1 to 10: 0.69 to 0.89; this one 0.70.
     assert by_name["nonnegative"] < 0.9 * by_name["root_mean_square_error"]
+    assert by_name["integer"] < 0.9 * by_name["root_mean_square_error"]
+
+
+def test_a_pure_budget_measures_plain_tables_with_laplace_noise(das, tmp_path):
+    marginals = {**MARGINALS, "confidence": "99/100"}
+    pure = {"definition": "pure", "epsilon": "1", "neighbors": "unbounded"}
+    config = survey(tmp_path, marginals, privacy=pure)
+    assert "epsilon 1 (pure, unbounded neighbors)" in done(das, "validate", config)
+    done(das, "run", config)
+    checked = json.loads(done(das, "verify", config))
+    assert (checked["parts"], checked["spent"], checked["granted"]) == (1, "1", "1")
+    answers = read_planned(load_survey(config).release.measured_part("marginals")).answers
+    assert {type(one.mechanism) for one in answers} == {DiscreteLaplace}
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "out/release", copy)
+    (tmp_path / "persons.csv").unlink()
+    rows, true = files(tmp_path)["sex * age"], truth()
+    for row, (sex, place) in zip(rows, itertools.product(SEXES, range(5)), strict=True):
+        count = sum(n for key, n in true.items() if key[0] == sex and key[2] <= place)
+        error = float(row["standard_error"])
+        # A sum of Laplace variables exceeds 14 standard errors with probability below 1e-8.
+        assert abs(float(row["estimate"]) - count) < 14 * error
+        half = -math.log(0.01) / math.sqrt(2) * error
+        assert float(row["upper"]) - float(row["estimate"]) == pytest.approx(half, rel=1e-4)
+    found = estimates(das, copy, "sex * prefix(age)", "--confidence", "0.99")
+    for row, other in zip(found, rows, strict=True):
+        for name in ("estimate", "standard_error", "lower", "upper"):
+            assert row[name] == pytest.approx(float(other[name]), abs=1e-5)
+    pairs = estimates(das, copy, "sex * age", "--covariance", "sex * age")
+    variance = sum(
+        row["covariance"] * (1 if row["label"] == row["other_label"] else 2)
+        for row in pairs
+        if row["label"][0] == row["other_label"][0] == "m"
+    )
+    assert variance == pytest.approx(float(rows[4]["standard_error"]) ** 2, rel=1e-5)
 
 
 def test_estimates_come_from_the_release_alone_and_agree_with_its_files(das, tmp_path):
@@ -299,9 +344,10 @@ def test_an_attribute_may_not_have_the_name_of_a_column_of_estimates(das, tmp_pa
     )
 
 
-def test_pure_budgets_and_too_much_are_refused_with_the_number(das, tmp_path):
-    config = survey(tmp_path, privacy={"definition": "pure", "epsilon": "1"})
-    assert "has no pure epsilon" in refused(das, "validate", config)
+def test_losses_of_pure_budgets_and_too_much_are_refused_with_the_number(das, tmp_path):
+    largest = {"ways": 1, "loss": "largest_variance", "share": "1"}
+    config = survey(tmp_path, largest, privacy={"definition": "pure", "epsilon": "1"})
+    assert "loss: is planned under zCDP only" in refused(das, "validate", config)
     config = survey(tmp_path, privacy={"rho": "0"})
     assert "privacy.rho: Input should be greater than 0; got '0'" in refused(
         das, "validate", config

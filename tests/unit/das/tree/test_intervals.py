@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from das.definition import Definition
 from das.errors import ConfigError
 from das.tree.intervals import (
     IntervalKind,
@@ -147,3 +148,19 @@ def test_ratios_without_information_or_without_error() -> None:
     estimate, lower, upper, above = ratio(1, 2, 400)  # the whole may be 0
     assert np.isnan(estimate)
     assert (lower, upper, above) == (0, 1, 0.5)
+
+
+def test_intervals_of_laplace_noise_cover_exactly_or_more():
+    """One variable of standard deviation 1 exceeds t with probability exp(-t sqrt(2)); two: more."""
+    for confidence in (0.6, 0.9, 0.905, 0.95, 0.999):
+        ends = IntervalKind(confidence).around(
+            np.zeros((1, 1)), np.ones((1, 1)), 1, definition=Definition.PURE
+        )
+        half = float(ends.upper[0, 0])
+        single, two = np.exp(-half * np.sqrt(2)), np.exp(-2 * half) * (1 + half)
+        assert max(single, two) <= (1 - confidence) * (1 + 1e-9)
+    assert single == pytest.approx(1 - 0.999)
+    table = IntervalKind(0.9, simultaneous=True).around(
+        np.zeros((1, 50)), np.ones((1, 50)), 50, definition=Definition.PURE
+    )
+    assert table.upper[0] == pytest.approx(np.log(500) / np.sqrt(2))

@@ -14,19 +14,24 @@ from das.definition import Definition
 from das.errors import SchemaError
 from das.mechanisms.laplace import DiscreteLaplace
 from das.mechanisms.mechanism import Norm
+from das.queries.factor import identity, total
+from das.queries.query import Query
 from das.queries.sensitivity import Neighbors, l1_sensitivity
+from das.tree.intervals import IntervalKind
 from das.workload import pure as module
 from das.workload.choices import LossKind
 from das.workload.hdmm.attribute import AttributeStrategy
-from das.workload.hdmm.marginals import optimize_marginals, optimize_marginals_l1
+from das.workload.hdmm.marginals import optimize_marginals, optimize_marginals_l1, pool_tables
 from das.workload.hdmm.strategies import optimize_kronecker, optimize_union
 from das.workload.losses import evaluate_loss
 from das.workload.pure import (
     PurePlan,
     evaluate_p_identity_l1,
+    plan_plain_tables,
     plan_pure,
     solve_p_identity,
 )
+from das.workload.residual.products import answer_product, product_covariances, product_variances
 from das.workload.variances import list_average_variances
 from das.workload.workload import AttributeWorkload, Workload
 from tests.builders.histograms import from_dense
@@ -129,18 +134,21 @@ def test_errors_of_drawn_noise_are_those_predicted(family):
     plan = planned(family)
     rng = np.random.default_rng(20261122)
     laws = [DiscreteLaplace(scale) for scale in plan.scales(EPSILON, Neighbors.BOUNDED)]
-    squares = []
-    for _ in range(800):
-        noise = []
-        for query, law in zip(plan.queries, laws, strict=True):
-            # The difference of two geometric variables of ratio exp(-1 / scale) is the law.
-            success = -math.expm1(-1 / float(law.scale))
-            noise.append(rng.geometric(success, query.size) - rng.geometric(success, query.size))
-        found = 0.0
-        for weight, members in zip(WORKLOAD.weights, listed(WORKLOAD.marginals), strict=True):
-            names = WORKLOAD.names_of(np.array(members, np.int64))
-            found += weight * float((plan.answer(noise, names) ** 2).sum())
-        squares.append(found)
+    noise = []
+    for query, law in zip(plan.queries, laws, strict=True):
+        # The difference of two geometric variables of ratio exp(-1 / scale) is the law.
+        success, shape = -math.expm1(-1 / float(law.scale)), (800, query.size)
+        noise.append(rng.geometric(success, shape) - rng.geometric(success, shape))
+    units, ends = (
+        np.eye(sum(q.size for q in plan.queries)),
+        np.cumsum([q.size for q in plan.queries]),
+    )
+    squares = np.zeros(800)
+    for weight, members in zip(WORKLOAD.weights, listed(WORKLOAD.marginals), strict=True):
+        names = WORKLOAD.names_of(np.array(members, np.int64))
+        # Answers are linear in the noise.
+        rows = np.array([plan.answer(np.split(unit, ends[:-1]), names) for unit in units])
+        squares += weight * ((np.concatenate(noise, axis=1) @ rows) ** 2).sum(axis=1)
     predicted = plan.error(EPSILON, Neighbors.BOUNDED)
     deviation = np.std(squares) / math.sqrt(len(squares))
     assert abs(np.mean(squares) - predicted) < 6 * deviation
@@ -251,3 +259,112 @@ def test_too_many_attributes_for_the_bits_are_refused():
     workload = Workload.k_way([AGES, AttributeWorkload.prefix("other", 20)], [2])
     with pytest.raises(SchemaError, match="too many attributes with more strategy rows"):
         plan_pure(workload, bits=3)
+
+
+PLAIN = Workload.k_way(
+    [AttributeWorkload.identity("a", 2), AttributeWorkload.prefix("b", 3), MIXED[1]], range(3)
+)
+WAYS = {"optimized": 10**6, "largest": 0}  # most cells of tables that are measured
+
+
+def plain(members: tuple[int, ...]) -> Query:
+    levels = [tuple(map(str, range(one.size))) for one in PLAIN.attributes]
+    factors = [identity(one) if i in members else total(one) for i, one in enumerate(levels)]
+    return Query(str(members), tuple(factors))
+
+
+@pytest.mark.parametrize("neighbors", Neighbors)
+@pytest.mark.parametrize("way", WAYS)
+def test_plain_tables_cost_epsilon_exactly_in_a_single_geounit(way, neighbors):
+    plan = plan_plain_tables(PLAIN, neighbors, WAYS[way])
+    assert sum(plan.shares) == 1
+    assert plan.error(EPSILON, neighbors) > 0
+    expected = {"optimized": {(0, 1, 2)}, "largest": {(0, 1), (0, 2), (1, 2)}}[way]
+    assert {query.kept for query in plan.queries} == expected  # the public total is not among them
+    scales = plan.scales(EPSILON, neighbors)
+    columns = [query.columns(np.arange(query.n_cells)) for query in plan.queries]
+
+    def cost(shift):
+        parts = zip(columns, scales, strict=True)
+        return sum(Fraction(int(np.abs(shift(each)).sum())) / scale for each, scale in parts)
+
+    cells = range(plan.queries[0].n_cells)
+    if neighbors is Neighbors.UNBOUNDED:
+        assert {cost(lambda rows, j=j: rows[:, j]) for j in cells} == {EPSILON}
+        return
+    pairs = itertools.combinations(cells, 2)
+    assert max(cost(lambda rows, p=p: rows[:, p[0]] - rows[:, p[1]]) for p in pairs) == EPSILON
+
+
+def test_the_public_total_is_not_measured_beside_tables():
+    attributes = [AttributeWorkload.identity("a", 200), AttributeWorkload.identity("b", 300)]
+    workload = Workload.of_marginals(attributes, [(), ("a",), ("b",)], [100.0, 1.0, 1.0])
+    kept = {
+        neighbors: [query.name for query in plan_plain_tables(workload, neighbors, 10**6).queries]
+        for neighbors in Neighbors
+    }
+    assert kept[Neighbors.UNBOUNDED] == ["total", "b", "a"]
+    assert kept[Neighbors.BOUNDED] == ["b", "a"]
+    alone = Workload.of_marginals(attributes, [()])
+    [query] = plan_plain_tables(alone, Neighbors.BOUNDED, 0).queries
+    assert query.name == "total"
+
+
+def test_pooled_tables_are_the_least_squares_estimate_with_its_covariances():
+    rng = np.random.default_rng(8)
+    measured = [((0, 1), 3.0), ((1, 2), 1.0), ((0,), 0.5), ((2,), 7.0)]
+    rows = [plain(members).columns(np.arange(plain(()).n_cells)) for members, _ in measured]
+    noisy = [rng.integers(0, 50, len(each)) for each in rows]
+    pooled = pool_tables(
+        PLAIN.attributes,
+        [(*one, values) for one, values in zip(measured, noisy, strict=True)],
+    )
+    roots = [math.sqrt(variance) for _, variance in measured]
+    inverse = np.linalg.pinv(np.concatenate([r / s for r, s in zip(rows, roots, strict=True)]))
+    cells = inverse @ np.concatenate([y / s for y, s in zip(noisy, roots, strict=True)])
+    queries = [plain(members) for members in [(), (0,), (1,), (2,), (0, 1), (1, 2)]]
+    dense = [query.columns(np.arange(query.n_cells)) for query in queries]
+    for query, matrix in zip(queries, dense, strict=True):
+        spread = matrix @ inverse
+        np.testing.assert_allclose(answer_product(pooled, query), matrix @ cells, rtol=1e-9)
+        found = product_variances(pooled.plan, query)
+        np.testing.assert_allclose(found, (spread**2).sum(axis=1), rtol=1e-9)
+        other = product_covariances(pooled.plan, query, queries[-1])
+        np.testing.assert_allclose(other, spread @ (dense[-1] @ inverse).T, atol=1e-9)
+    with pytest.raises(SchemaError, match="was not planned"):
+        answer_product(pooled, plain((0, 2)))
+
+
+def test_intervals_of_pooled_tables_cover_as_stated_or_more():
+    """Sums of a few Laplace variables; 20,000 seeded draws."""
+    plan, n_draws = plan_plain_tables(PLAIN, Neighbors.UNBOUNDED, 0), 20_000
+    laws = [DiscreteLaplace(scale) for scale in plan.scales(EPSILON, Neighbors.UNBOUNDED)]
+    queries = [plain(members) for members in [(0,), (1,), (0, 1)]]
+    sizes = [query.size for query in plan.queries]
+
+    def pooled(noise):
+        parts = np.split(noise, np.cumsum(sizes)[:-1])
+        drawn = zip(plan.queries, laws, parts, strict=True)
+        return pool_tables(
+            PLAIN.attributes,
+            [(query.kept, float(law.continuous_variance), part) for query, law, part in drawn],
+        )
+
+    units = [pooled(unit) for unit in np.eye(sum(sizes))]  # pooling is linear
+    rows = np.array([np.concatenate([answer_product(u, q) for q in queries]) for u in units])
+    stated = np.sqrt(np.concatenate([product_variances(units[0].plan, q) for q in queries]))
+    rng, noise = np.random.default_rng(5), []
+    for size, law in zip(sizes, laws, strict=True):
+        success, shape = -math.expm1(-1 / float(law.scale)), (n_draws, size)
+        noise.append(rng.geometric(success, shape) - rng.geometric(success, shape))
+    errors = np.concatenate(noise, axis=1) @ rows / stated
+    assert (errors**2).mean() == pytest.approx(1, abs=0.02)
+
+    def covered(confidence, definition):
+        kind, ones = IntervalKind(confidence), np.ones_like(errors)
+        ends = kind.around(errors, ones, 1, definition=definition)
+        return ((ends.lower <= 0) & (ends.upper >= 0)).mean()
+
+    assert 0.9 <= covered(0.9, Definition.PURE) < 0.91
+    assert 0.99 <= covered(0.99, Definition.PURE) < 0.997
+    assert covered(0.99, Definition.ZCDP) < 0.987

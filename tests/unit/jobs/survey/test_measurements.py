@@ -14,6 +14,7 @@ from das.errors import OutputError
 from das.means.estimates import Clipping, Column, NoisySum, Steps, Strata, estimates_of
 from das.means.measure import StratumValues, estimate_means
 from das.mechanisms.entropy import NoiseKey, Streams
+from das.mechanisms.laplace import DiscreteLaplace
 from das.queries.sensitivity import Neighbors
 from das.synthesis.adaptive import measure_chosen_strata, measure_tree
 from das.synthesis.measure import Spending, measure_marginals, measure_plan, measure_strata
@@ -27,12 +28,15 @@ from jobs.survey.measurements import (
     answer_rows,
     cost_of_answers,
     cost_of_sums,
+    part_cost,
     read_answers,
     read_planned,
     read_sums,
     sum_rows,
     write_part,
 )
+from jobs.survey.plan import load_survey
+from tests.builders.survey import write_survey
 
 KEY = NoiseKey.for_testing(3)
 
@@ -157,3 +161,18 @@ def test_planned_marginals_come_back_and_less_noise_is_found(tmp_path, neighbors
     quiet = replace(back, answers=(replace(first, mechanism=noise), *others))
     with pytest.raises(OutputError, match="measurements of all residuals: cost another amount"):
         cost_of_answers(quiet, neighbors)
+
+
+def test_tables_under_pure_epsilon_with_less_noise_are_found(tmp_path):
+    privacy = {"definition": "pure", "epsilon": "2/7"}
+    tables = {"tables": ["sex * group", "age"], "share": "1"}
+    settings = {"synthesis": None, "statistics": [], "marginals": tables, "privacy": privacy}
+    plan = load_survey(write_survey(tmp_path, **settings))
+    records = Records(plan.domain, np.zeros((90, 4), np.int64))
+    answers = measure_plan(Confidential(records), plan.marginals.exact, Streams(KEY))
+    measured = PlannedAnswers(plan.domain, answers)
+    assert part_cost(plan, measured) == Fraction(2, 7)
+    noise = DiscreteLaplace(answers[0].mechanism.scale * Fraction(9, 10))
+    quiet = replace(measured, answers=(replace(answers[0], mechanism=noise), *answers[1:]))
+    with pytest.raises(OutputError, match="cost another amount"):
+        part_cost(plan, quiet)
