@@ -181,16 +181,12 @@ class RunOptions(SessionOptions):
       confidential: Folder of confidential files; replaces output.confidential.
       out: Run folder; replaces output.directory.
       solution: Name of a further solution, in OUT/solutions.
-      verbose: Print how the nodes of each geolevel were solved.
     """
 
     log: Path | None = field(default=None, metadata={"option": "--log-json"})
     confidential: Place | None = None
     out: Place | None = None
     solution: str | None = None
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print how each geolevel was solved.")
-    ] = False
 
     def load(self, config: Path, **settings: Any) -> Resolved:  # noqa: ANN401 - as of `load_run`
         """Load the run of a run file, with the folders and the solution of these options."""
@@ -201,7 +197,7 @@ class RunOptions(SessionOptions):
         """Return a reporter of progress that also writes the log."""
         from jobs.pipeline.tasks.progress import Reporter
 
-        return Reporter(quiet=self.quiet, verbose=self.verbose, log=self.log)
+        return Reporter(quiet=self.quiet, log=self.log)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def manifest_of(plan: SurveyPlan) -> SurveyManifest:
     """
     made, ledger = plan.made, read_ledger_of_parts(plan.release.ledger)
     account = plan.release.account
-    microdata = plan.synthesis
+    microdata = plan.synthesis if SYNTHESIS in plan.costs else None
     strata = None if microdata is None else microdata.strata
     definition, total = plan.budget.definition, plan.budget.total
     names = () if microdata is None else plan.microdata_domain.names

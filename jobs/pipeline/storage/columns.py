@@ -166,7 +166,9 @@ def row_sizes(rows: pa.Table) -> IntArray:
 
 
 def with_lists(rows: pa.Table) -> pa.Table:
-    """Return rows with `answers` as a list of int64 in place of the columns `PACKED`."""
+    """Return rows with `answers` as a list of int64 in place of the columns `PACKED`, if any."""
+    if "width" not in rows.column_names:
+        return rows
     offsets = np.concatenate([[0], np.cumsum(row_sizes(rows))])
     listed = rows.set_column(
         rows.schema.get_field_index("answers"), "answers", ragged_lists(offsets, unpacked(rows))

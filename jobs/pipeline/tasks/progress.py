@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from jobs.pipeline.documents.document import json_of, write_document
 from jobs.pipeline.documents.statistics import SolveStatistics
 from jobs.pipeline.documents.summary import SUMMARY, Part, read_summary, summary_of
-from jobs.pipeline.printable import counted, printable
+from jobs.pipeline.printable import printable
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.tasks.event_log import EventLog
 from jobs.pipeline.tasks.resources import Meter, PeakMemory
@@ -98,7 +98,6 @@ class Reporter:
 
     Args:
       quiet: Whether standard error gets no lines.
-      verbose: Whether it also gets lines about solving.
       log: File of events, readable by its owner only if the file system has permissions.
       every_seconds: Seconds between reports of a line that is not live.
 
@@ -110,11 +109,9 @@ class Reporter:
         self,
         *,
         quiet: bool = False,
-        verbose: bool = False,
         log: Path | None = None,
         every_seconds: float = 10.0,
     ) -> None:
-        self.verbose = verbose
         self.console = Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
         self.log = log
         self.every_seconds = every_seconds
@@ -151,17 +148,9 @@ class Reporter:
             self.say(f"{stage:<20}{what:<34}{seconds:8.1f} s{rate if line.geounits else ''}")
 
     def solved(self, place: Mapping[str, str | None], statistics: SolveStatistics) -> None:
-        """Report how the nodes of a geolevel were solved, from its published statistics."""
+        """Log how the nodes of a geolevel were solved, from its published statistics."""
         document = json_of(statistics)
         self.event("solved", **place, **{key: document[key] for key in _SOLVED})
-        if statistics.nodes and self.verbose:
-            slowest = statistics.worst_nodes[0]
-            self.say(
-                f"{'':<20}{counted(statistics.nodes, 'nodes')} in {statistics.seconds:.1f} core s, "
-                f"{counted(statistics.newton_steps, 'Newton steps')}, worst certificate "
-                f"{statistics.max_residual:.0e}, slowest {slowest.seconds:.2f} s at "
-                f"{slowest.geocode or 'root'}"
-            )
 
     def event(self, event: str, /, **facts: object) -> None:
         """Add an event to the log; docs/operations.md lists all.

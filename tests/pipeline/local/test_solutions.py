@@ -212,7 +212,7 @@ def test_a_named_solution_is_a_whole_release_of_the_same_measurements(finalized,
     assert part.samefile(own / part.relative_to(release))
     first, second = manifest_of(release), manifest_of(own)
     assert (first["solution"]["name"], second["solution"]["name"]) == (None, "own")
-    assert second["solution"]["settings"]["solve"]["targets"] == "own"
+    assert second["solution"]["settings"]["solve"]["fit_to"] == "level"
     assert first["configuration_digest"] == second["configuration_digest"]
     assert first["budget"] == second["budget"]
     counts = [product_in(folder).counts("block") for folder in (own, release)]

@@ -100,10 +100,6 @@ def test_a_log_says_how_nodes_were_solved(log, capsys):
     (event,) = events(log)
     assert set(event) == {"time", "event", *documented_events()["solved"]}
     assert event["worst_nodes"] == [json_of(SLOWEST)]
-    Reporter(verbose=True).solved(place, STATISTICS)
-    shown = capsys.readouterr().err
-    assert "12 nodes" in shown
-    assert "worst certificate 3e-13, slowest 0.50 s at 44007" in shown
 
 
 def test_the_log_is_readable_by_its_owner_only(log):
