@@ -19,11 +19,15 @@ from jobs.design.learning import simulate
 from jobs.pipeline.confidential.inputs import check_inputs
 from jobs.pipeline.config.learned import forest_document, write_learned
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.released import load_release
 from jobs.pipeline.repeat import Repeat
+from jobs.pipeline.run import run_solving
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.layout import ReplicateLayout
+from jobs.pipeline.storage.ledger import read_ledger
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
+from jobs.pipeline.tasks.progress import Reporter
 from solvers.learned.forest import fit_forest
 from tests.builders.in_process import execute
 from tests.builders.places import release_of
@@ -59,7 +63,8 @@ class Place:
         persons["output"] = {"microdata": []}
         stated = persons["solve"].pop("learned")
         if learned is not None:
-            file = RUN.parent / stated["file"] if learned == "ready" else learned
+            ready = RUN.parent / stated["file"]
+            file = ready if learned == "ready" else learned
             persons["solve"]["learned"] = {**stated, "file": str(file)}
         persons["solve"] |= changes.pop("solve", {})
         persons["privacy"] |= changes
@@ -208,30 +213,59 @@ def test_housing_units_are_those_of_the_public_table(tmp_path: Path) -> None:
     assert sum(seen) > sum(units)
 
 
-def test_a_release_can_be_what_regressions_are_trained_on(
-    place: Place, plain: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def by_itself(place: Place) -> Path:
+    """The run that learns from its own noisy answers, on blocks that it solved once."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("jobs.pipeline.learning.DRAWS", 2)
+        return execute(load_run(place.run_file("itself", "self")))
+
+
+def test_a_run_can_learn_from_its_own_noisy_answers(
+    place: Place, plain: Path, by_itself: Path
 ) -> None:
-    """Its counts are measured again; nobody needs public counts of other places."""
-    monkeypatch.setattr("jobs.design.learning._DRAWS", 2)
-    file = place.folder / "again.learned.yaml"
-    ledger = release_of(plain).ledger.read_text()
-    run_file = place.folder / "plain.yaml"
-    result = CliRunner().invoke(app, ["plan", str(run_file), "--learn", str(file)])
-    assert result.exit_code == 0, result.output
-    assert release_of(plain).ledger.read_text() == ledger
-    document = yaml.safe_load(file.read_text())
+    """Nobody needs public counts of other places, and no budget is spent."""
+    releases = [release_of(out) for out in (plain, by_itself)]
+    spent = [read_ledger(release.ledger).planned.entries for release in releases]
+    assert spent[0] == spent[1]
+    document = yaml.safe_load(releases[1].learned.read_text())
     assert (document["tables"], document["sketch"]) == ([], [])
-    out = execute(load_run(place.run_file("again", file)))
-    assert solved(out)["learned"]["source"].startswith("released counts that were measured again")
-    ratios = place.errors(out) / place.errors(plain)
+    manifest = json.loads(releases[1].manifest.read_text())
+    assert manifest["solution"]["settings"]["solve"]["learned"]["file"] == "self"
+    assert solved(by_itself)["learned"]["digest"] == document["digest"]
+    assert solved(by_itself)["learned"]["source"].startswith("released counts")
+    assert sparse(releases[0].counts("tract")) == sparse(releases[1].counts("tract"))
+    ratios = place.errors(by_itself) / place.errors(plain)
     assert (ratios < [0.85, 0.92, 0.95]).all(), ratios
+    assert not (by_itself / "learning").exists()
+    verified = CliRunner().invoke(app, ["verify", str(by_itself / "release")])
+    assert verified.exit_code == 0, verified.output
 
 
-def test_only_a_finished_release_can_be_measured_again(place: Place, tmp_path: Path) -> None:
-    run_file = place.run_file("unfinished", None)
+def test_regressions_of_a_run_are_learned_again_for_other_settings(
+    place: Place, by_itself: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another solution, or a stopped run with other settings, has learned is not used."""
+    monkeypatch.setattr("jobs.pipeline.learning.DRAWS", 1)
+    learned = release_of(by_itself).learned.read_text()
+    run_file = place.run_file("itself", "self", solve={"fit_to": "level"})
+    resolved = load_run(run_file, solution="level")
+    resolved.last.release.root.mkdir(parents=True)
+    resolved.last.release.learned.write_text(learned)
+    run_solving(resolved, Reporter(quiet=True), LocalTasks(Sizing(1)))
+    own = resolved.last.release.learned.read_text()
+    assert own != learned
+    facts = Dataset.open(resolved.last.release.counts("block")).facts
+    assert facts["learned"]["digest"] == yaml.safe_load(own)["digest"]
+    received = load_release(resolved.release.root).plan.solving.learned
+    assert received is not None
+    assert received.is_own
+
+
+def test_training_needs_public_tables(place: Place, tmp_path: Path) -> None:
+    run_file = place.run_file("alone", None)
     result = CliRunner().invoke(app, ["plan", str(run_file), "--learn", str(tmp_path / "file")])
-    assert isinstance(result.exception, OutputError)
-    assert "is missing" in str(result.exception)
+    assert "needs --public" in str(result.exception)
 
 
 # --- who is refused ------------------------------------------------------------------------------
@@ -272,7 +306,7 @@ def test_regressions_of_shuffled_truth_correct_nothing(
 
 def test_training_on_the_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the digest of the file, and where the truth is read by its histograms."""
-    monkeypatch.setattr("jobs.design.learning._DRAWS", 1)
+    monkeypatch.setattr("jobs.design.learning.DRAWS", 1)
     place = Place(tmp_path, 500)
     file = place.folder / "own.learned.yaml"
     words = ["plan", str(RUN), "--learn", str(file), "--public", str(place.blocks)]
