@@ -115,7 +115,7 @@ STAGES = tuple(
         # Solving sees noise only. The function that draws on-demand queries between its geolevels
         # is passed in, so that `release` need not import `confidential`. So are the functions that
         # measure and solve released counts again.
-        ("solve", False, partial(solve, measure_on_demand=measure_on_demand, learn_again=learn_again)),
+        ("solve", False, partial(solve, measure_on_demand=measure_on_demand, learn=learn_again)),
         ("write", False, partial(write, describe_counts=describe_counts)),
         ("finalize", False, finalize),
         ("evaluate", True, evaluate),

@@ -51,7 +51,7 @@ def refuse_same_counts(job: Job) -> None:
     """
     for product in job.products:
         learned, leaf = product.plan.solving.learned, product.plan.leaf.name
-        if learned is not None and learned.sketch and is_published(product.confidential.histograms(leaf)):
+        if learned is not None and is_published(product.confidential.histograms(leaf)):
             if len(_shared(product, learned.sketch, job.tasks)) > _MOST_SHARED:
                 raise _trained_on_input(product)
 

@@ -236,7 +236,7 @@ def _check_learned(config: SolveConfig, plan: Plan) -> None:
         )
     refuse_unlearnable(plan)
     if config.learned.file == "self" and plan.on_demand:
-        raise ConfigError("file", "cannot be self with on-demand queries", got=sorted(plan.on_demand))
+        raise ConfigError("file", "is not for on-demand queries", got="self")
     housing = [] if config.housing_units is None else config.housing_units.geolevels
     if geolevel in (*config.empirical_bayes, *housing):
         raise ConfigError(

@@ -55,7 +55,7 @@ def estimate(job: Job) -> None:
 def solve(
     job: Job,
     measure_on_demand: Callable[[Job, Product, Level], None],
-    learn_again: Callable[[Job, Product], None],
+    learn: Callable[[Job, Product], None],
 ) -> None:
     """Solve every geolevel of every product from the root down, once.
 
@@ -63,14 +63,14 @@ def solve(
       job: The run.
       measure_on_demand: Draws the on-demand queries of a geolevel after the geolevel above is
         solved. An argument, since modules of `release` must not import those that see the truth.
-      learn_again: Learns the regressions of a product from its own noisy answers; so is this.
+      learn: Learns the regressions of a product from its own noisy answers; so is this.
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
         if product.plan.limits.depends_on_other_products:
             with job.stage("solve", product.label("constraints")):
                 publish_implied(product.plan, product.release, job.tasks)
-        learn_again(job, product)
+        learn(job, product)
         for level in product.plan.levels:
             if product.plan.support and not level.index:
                 with job.stage("solve", product.label(f"support of {level.name}"), level.name):

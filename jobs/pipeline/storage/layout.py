@@ -391,7 +391,7 @@ class ReplicateLayout(ReleaseLayout):
     share: float = field(default=1.0, kw_only=True)
 
     def product(self, name: str) -> ReleaseLayout:
-        """Return the layout of another product of the same replication; the release if it has none."""
+        """Return the replicate of another product; its release if it is not replicated."""
         if name not in self.made:
             return self.exact.product(name)
         return ReplicateLayout(self.made[name], exact=self.exact.product(name), made=self.made)
