@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from das.errors import ConfigError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from jobs.cli.main import app
 from jobs.design.learning import simulate
+from jobs.design.requests import GenerateSpec
+from jobs.design.synthetic.generate import generate
 from jobs.pipeline.confidential.inputs import check_inputs
 from jobs.pipeline.config.learned import forest_document, write_learned
 from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.released import load_release
 from jobs.pipeline.repeat import Repeat
-from jobs.pipeline.run import run_solving
+from jobs.pipeline.run import run_measuring
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.layout import ReplicateLayout
 from jobs.pipeline.storage.ledger import read_ledger
@@ -243,21 +246,19 @@ def test_a_run_can_learn_from_its_own_noisy_answers(
 
 
 def test_regressions_of_a_run_are_learned_again_for_other_settings(
-    place: Place, by_itself: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What another solution, or a stopped run with other settings, has learned is not used."""
+    """What a stopped run with other settings has learned is not used."""
     monkeypatch.setattr("jobs.pipeline.learning.DRAWS", 1)
-    learned = release_of(by_itself).learned.read_text()
-    run_file = place.run_file("itself", "self", solve={"fit_to": "level"})
-    resolved = load_run(run_file, solution="level")
-    resolved.last.release.root.mkdir(parents=True)
-    resolved.last.release.learned.write_text(learned)
-    run_solving(resolved, Reporter(quiet=True), LocalTasks(Sizing(1)))
-    own = resolved.last.release.learned.read_text()
-    assert own != learned
-    facts = Dataset.open(resolved.last.release.counts("block")).facts
-    assert facts["learned"]["digest"] == yaml.safe_load(own)["digest"]
-    received = load_release(resolved.release.root).plan.solving.learned
+    resolved = load_run(Place(tmp_path, 400).run_file("itself", "self"))
+    release = resolved.last.release
+    run_measuring(resolved, Reporter(quiet=True), LocalTasks(Sizing(1)))
+    shutil.copy(FILES[1], release.learned)
+    out = execute(resolved)
+    own = yaml.safe_load(release.learned.read_text())
+    assert own["source"].startswith("das run, with settings")
+    assert solved(out)["learned"]["digest"] == own["digest"]
+    received = load_release(out / "release").plan.solving.learned
     assert received is not None
     assert received.is_own
 
@@ -393,6 +394,29 @@ def test_other_settings_are_refused(place: Place, solve: dict[str, Any], message
 
 
 # --- the ready files -----------------------------------------------------------------------------
+
+
+def test_regressions_of_generated_persons_correct_other_ones(tmp_path: Path) -> None:
+    """In the 2,016 cells of the redistricting data, for which no public blocks exist."""
+    generate(GenerateSpec(blocks=300, seed=2, format="histograms"), tmp_path / "data")
+    text = (ROOT / "conf/run/state-plan.yaml").read_text().replace("pl94-2020", "pl94-optimised")
+    document = yaml.safe_load(text.replace("../", f"{ROOT}/conf/"))
+    persons = document["products"]["persons"]
+    document["geography"]["geounits"] = {"path": str(tmp_path / "data/geounits.parquet")}
+    persons["data"]["path"] = str(tmp_path / "data/histograms")
+    file = ROOT / "conf/learned/pl94-generated.yaml"
+    persons["solve"]["learned"] = {"geolevels": ["block"], "file": str(file)}
+    persons["output"] = {"microdata": [], "intervals": False}
+    document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": 1}}
+    document["output"] = {"directory": str(tmp_path / "out")}
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(document))
+    stated = solved(execute(load_run(path)))["learned"]
+    assert stated["source"].startswith("public generated_pl94_block.parquet")
+    assert {"total", "detailed"} <= {*stated["corrected"]}
+    errors = {(e["query"], e["way"]): e["error"] for e in stated["errors"]}
+    for query, most in (("total", 0.8), ("hhgq", 0.8), ("detailed", 0.9)):
+        assert errors[query, "learned"] < most * errors[query, "plain"], query
 
 
 @pytest.mark.parametrize("name", ["hi-2010", "ri-2010", "de-2010"])
