@@ -175,8 +175,8 @@ class SolveConfig(Model):
     estimates do not change."""
 
     learned: LearnedConfig | None = None
-    """Corrects released counts by what was learned from simulated releases. Each kind of answer is corrected
-    only where this lowers the error that is estimated from noisy answers alone. Unbiased
+    """Corrects released counts by what was learned from simulated releases. Each kind of answer is
+    corrected only where this lowers the error that is estimated from noisy answers alone. Unbiased
     estimates do not change."""
 
     l2_passes: dict[Text, list[list[Text]]] = Field(default={})
