@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -390,6 +391,21 @@ def test_files_that_were_cut_off_are_refused(place: Place) -> None:
 def test_other_settings_are_refused(place: Place, solve: dict[str, Any], message: str) -> None:
     run_file = place.run_file("settings", "ready", solve=solve)
     with pytest.raises(ConfigError, match=message):
+        load_runnable(run_file)
+
+
+def test_a_run_with_on_demand_queries_cannot_learn_from_itself(place: Place) -> None:
+    """Their noise is drawn once, for counts that are final."""
+    run_file = place.run_file("lazy", "self", on_demand_queries=["votingage"])
+    document = yaml.safe_load(run_file.read_text())
+    privacy = document["products"]["persons"]["privacy"]
+    allocation = yaml.safe_load(Path(privacy["allocation"]).read_text())
+    queries = allocation["levels"]["block"]["queries"]
+    queries["detailed"] = str(Fraction(queries["detailed"]) + Fraction(queries.pop("votingage")))
+    privacy["allocation"] = str(place.folder / "lazy.allocation.yaml")
+    Path(privacy["allocation"]).write_text(yaml.safe_dump(allocation))
+    run_file.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError, match="is not for on-demand queries"):
         load_runnable(run_file)
 
 
