@@ -8,7 +8,8 @@ County, or more of them in the folder of --data. Ways: own, the production alloc
 own geolevel, as the 2020 release was made; full, the same measurements with targets from all
 information; optimised, full information with the allocation of the run file, which `das plan
 --optimize` made; optimised_t, the same with totals of blocks expected by their housing units;
-learned, optimised with the corrections of the run file, learned from other places; eb, full with
+learned, optimised with the corrections of the run file, learned from other places; self, optimised
+with corrections that the run learns from its own noisy answers; eb, full with
 empirical Bayes at blocks. In Cook County housing units and facilities are public, and
 nobody is in blocks without any in all of the ways, as in 2020; the other files have no housing units,
 so there optimised_t is optimised itself. In Cook County learned is optimised too, but for other tracts
@@ -16,7 +17,7 @@ in the folder of --data, since the regressions with housing units are trained on
 
 Every seed, from 1 on, draws the noise of an allocation once, and every way of solving post-processes
 the same measurements. Mean squared errors are over geounits and answers, then means over seeds; a
-ratio is of these means, to own; that of learned is to optimised. areas_100 are areas of 100 blocks. The bias is the mean error of cells by their true count. With
+ratio is of these means, to own; those of learned and self are to optimised. areas_100 are areas of 100 blocks. The bias is the mean error of cells by their true count. With
 --keep, errors of a run that was done before are read from there. Prints tables and one line of JSON:
 geolevel to marginal to errors and ratios, of all states together under "levels", of each under
 "states". --headline prints one table, of seeds 0 to 9: own against the best way of each state.
@@ -85,6 +86,7 @@ WAYS = {
     "optimised": Way({"fit_to": "tree"}, None),
     "optimised_t": Way({"fit_to": "tree", "housing_units": {"geolevels": ["block"]}}, None),
     "learned": Way({"fit_to": "tree", "learned": None}, None),
+    "self": Way({"fit_to": "tree", "learned": "self"}, None),
     "eb": Way({"fit_to": "tree", "empirical_bayes": ["block"]}),
 }
 QUICK = ("own", "full", "optimised", "optimised_t", "learned")
@@ -153,7 +155,8 @@ def resolve(
     own = persons["solve"]
     persons["solve"] = {"rounding_passes": own["rounding_passes"], **WAYS[way].solve}
     if "learned" in WAYS[way].solve:
-        persons["solve"]["learned"] = {"geolevels": ["block"], "file": str(learned_of(blocks))}
+        file = WAYS[way].solve["learned"] or str(learned_of(blocks))
+        persons["solve"]["learned"] = {"geolevels": ["block"], "file": file}
     persons["output"] = {"microdata": []}
     document["output"] = {"directory": str(out)}
     path = out.parent / "run.yaml"
@@ -321,7 +324,7 @@ def table_of(
     """Means over seeds, printed, with the ratio to the own geolevel's targets."""
     others = [way for way in every if way != "own"]
     print(
-        f"\n{state}: mean squared error; ratio to own, of learned to optimised, -+ its standard error"
+        f"\n{state}: mean squared error; ratio to own, of learned and self to optimised, -+ its standard error"
     )
     print(f"{'geolevel':<13}{'marginal':<16}{'own':>9}" + "".join(f"{way:>27}" for way in others))
     out: dict[str, dict[str, dict[str, float | None]]] = {}
@@ -333,7 +336,8 @@ def table_of(
             row: dict[str, float | None] = {way: round(mean, 4) for way, mean in means.items()}
             shown = f"{means['own']:>9.3f}"
             for way in others:
-                base = "optimised" if way == "learned" and "optimised" in values else "own"
+                is_corrected = way in {"learned", "self"} and "optimised" in values
+                base = "optimised" if is_corrected else "own"
                 ratio, spread = ratio_of(values[way], values[base])
                 row[f"ratio_{way}"] = round(ratio, 4)
                 row[f"ratio_error_{way}"] = None if np.isnan(spread) else round(spread, 4)

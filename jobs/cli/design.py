@@ -50,7 +50,8 @@ def plan(
         print_planners(compare_planners(load_run(config).last, request), as_json=as_json)
         return
     if request.learn is not None:
-        refuse_others(request, "learn", "public")
+        refuse_others(request, "learn", "public", "allocation")
+        refuse_options("needs --public: tables of other places", learn=not request.public)
         from jobs.design.learning import learn
         from jobs.pipeline.tasks.progress import Reporter
 
@@ -59,6 +60,7 @@ def plan(
             [read_local(table) for table in request.public],
             request.learn,
             Reporter(quiet=quiet),
+            request.allocation,
         )
         return
     refuse_options("goes with --learn", public=request.public or None)

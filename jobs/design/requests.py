@@ -36,7 +36,7 @@ class PlanRequest:
       order: With --compare-planners: most attributes of a table. Default: 3.
       learn: Train regressions that correct released counts, and write them to this new file.
       public: With --learn: public table of other places, in the input format of the run; repeat for
-        more. Default: the finished release of the run, measured again.
+        more.
     """
 
     tables: tuple[str, ...] | None = None

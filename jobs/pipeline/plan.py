@@ -58,6 +58,7 @@ class LearnedCounts:
       digest: SHA-256 of the file of the regressions.
       tables: SHA-256 of each public table, with its size in bytes.
       sketch: Digests of some public histograms, by which input of a run is recognised.
+      is_own: Whether the run learns from its own noisy answers; its release then has the file.
     """
 
     geolevel: str
@@ -66,6 +67,7 @@ class LearnedCounts:
     digest: str
     tables: Mapping[str, int]
     sketch: frozenset[str]
+    is_own: bool = False
 
 
 @dataclass(frozen=True)

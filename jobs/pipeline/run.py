@@ -34,6 +34,7 @@ from jobs.pipeline.folder.progress import count_files, refuse_damage, repair, st
 from jobs.pipeline.folder.solutions import begin_solution, refuse_finalized, remove_outdated
 from jobs.pipeline.folder.spending import refuse_other_draws, reserve_budgets, spendings_of
 from jobs.pipeline.job import Job, Stage
+from jobs.pipeline.learning import learn_again
 from jobs.pipeline.plan import why_no_estimates
 from jobs.pipeline.printable import result_console
 from jobs.pipeline.release.bound import bound_entries, open_released, refuse_other_account
@@ -53,7 +54,7 @@ from jobs.pipeline.tasks.resources import PeakMemory
 def _outputs(stage: str, product: Product) -> list[Place]:
     """Return the datasets and files that a stage writes for a product."""
     plan, release, confidential = product.plan, product.release, product.confidential
-    output, levels = product.config.output, plan.levels
+    output, levels, learned = product.config.output, plan.levels, plan.solving.learned
     joined = [] if output.joined is None else output.joined.file_formats
     bound = [name for name in plan.spine.levels if plan.limits.is_implied(name)]
     implied = [implied_limits(plan, release, name) for name in bound]
@@ -76,6 +77,7 @@ def _outputs(stage: str, product: Product) -> list[Place]:
             *([release.support(levels[0].name)] if plan.support else []),
             *(implied if is_tied else []),
             *(release.lazy_measurements(level.name) for level in levels if level.on_demand),
+            *([release.learned] if learned is not None and learned.is_own else []),
             *map(release.counts, plan.geolevels),
         ],
         "write": [
@@ -111,9 +113,9 @@ STAGES = tuple(
         ("measure", True, measure),
         ("estimate", False, estimate),
         # Solving sees noise only. The function that draws on-demand queries between its geolevels
-        # is passed in, so that `release` need not import `confidential`.
-        ("solve", False, partial(solve, measure_on_demand=measure_on_demand)),
-        # So is the function that measures and solves released counts again.
+        # is passed in, so that `release` need not import `confidential`. So are the functions that
+        # measure and solve released counts again.
+        ("solve", False, partial(solve, measure_on_demand=measure_on_demand, learn=learn_again)),
         ("write", False, partial(write, describe_counts=describe_counts)),
         ("finalize", False, finalize),
         ("evaluate", True, evaluate),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from jobs.pipeline.config.models.products import LearnedConfig, SolveConfig
 from jobs.pipeline.config.models.schema import SchemaFile
 from jobs.pipeline.plan import LearnedCounts
 from jobs.pipeline.storage.files import create_file
+from jobs.pipeline.storage.place import Place
 from solvers.learned.forest import LEAVES, SPLITS, Forest
 
 
@@ -54,6 +54,8 @@ def load_learned(config: LearnedConfig, wanted: Mapping[str, Any]) -> LearnedCou
       ConfigError: The file cannot be read, is not whole, or belongs to another schema, allocation,
         budget, geolevel or knowledge of living quarters.
     """
+    if config.file == "self":
+        return LearnedCounts(config.geolevels[0], {}, "", "", {}, frozenset(), is_own=True)
     stated = read_model(config.file, LearnedFile)
     for key, value in {**wanted, "geolevel": config.geolevels[0]}.items():
         if getattr(stated, key) != value:
@@ -64,6 +66,16 @@ def load_learned(config: LearnedConfig, wanted: Mapping[str, Any]) -> LearnedCou
                 want=value,
                 remedy="train again with `das plan RUN --learn FILE`, or remove `solve.learned`",
             )
+    return read_learned(config.file)
+
+
+def read_learned(file: Place) -> LearnedCounts:
+    """Read the regressions of a file.
+
+    Raises:
+      ConfigError: The file cannot be read, or is not whole.
+    """
+    stated = read_model(file, LearnedFile)
     return LearnedCounts(
         stated.geolevel,
         {
@@ -87,7 +99,7 @@ def solve_document(solve: SolveConfig) -> dict[str, Any]:
       ConfigError: The file of the regressions cannot be read.
     """
     document = solve.model_dump(mode="json")
-    if solve.learned is not None:
+    if solve.learned is not None and solve.learned.file != "self":
         document["learned"]["file"] = read_model(solve.learned.file, LearnedFile).digest
     return document
 
@@ -111,7 +123,7 @@ def forest_document(forest: Forest) -> dict[str, Any]:
     }
 
 
-def write_learned(path: Path, document: Mapping[str, Any]) -> None:
+def write_learned(path: Place, document: Mapping[str, Any]) -> None:
     """Write regressions as a new file, with their digest.
 
     Raises:

@@ -96,7 +96,9 @@ def load_plan(
     return _resolve(path, written, config, wanted=tables)
 
 
-def load_training(path: Path, table: Path, out: Path, seed: int) -> Resolved:
+def load_training(
+    path: Path, table: Path, out: Path, seed: int, allocation: Path | None = None
+) -> Resolved:
     """Read a run file as that of a simulation on a public table, with its own folder and no budget.
 
     Args:
@@ -104,6 +106,7 @@ def load_training(path: Path, table: Path, out: Path, seed: int) -> Resolved:
       table: The public table, in the input format of the run.
       out: Folder of the simulation.
       seed: Public seed of the noise.
+      allocation: Allocation file that replaces the one of the run file; None keeps the latter.
 
     Raises:
       ConfigError: The run has several products, or invariants by public tables beside its input.
@@ -132,6 +135,8 @@ def load_training(path: Path, table: Path, out: Path, seed: int) -> Resolved:
     ]
     product = _with(_with(product, "data", path=table), "solve", learned=None, housing_units=None)
     product = product.model_copy(update={"invariants": invariants})
+    if allocation is not None:
+        product = _with(product, "privacy", allocation=absolute_path(allocation))
     config = config.model_copy(update={"products": {name: product}})
     return _resolve(path, written, config)
 

@@ -66,7 +66,7 @@ def released_configuration(resolved: Resolved) -> dict[str, str]:
         document = run["products"][name]
         document["schema"], document["privacy"]["allocation"] = schema, allocation
         document.pop("evaluate", None)
-        if product.solve.learned is not None:
+        if product.solve.learned is not None and product.solve.learned.file != "self":
             learned = read_model(product.solve.learned.file, LearnedFile)
             files[f"{name}-learned.yaml"] = yaml_text(learned.model_dump(mode="json"))
             document["solve"]["learned"]["file"] = f"{name}-learned.yaml"

@@ -235,6 +235,8 @@ def _check_learned(config: SolveConfig, plan: Plan) -> None:
             "geolevels", "names another geolevel than the last", got=geolevel, want=plan.leaf.name
         )
     refuse_unlearnable(plan)
+    if config.learned.file == "self" and plan.on_demand:
+        raise ConfigError("file", "is not for on-demand queries", got="self")
     housing = [] if config.housing_units is None else config.housing_units.geolevels
     if geolevel in (*config.empirical_bayes, *housing):
         raise ConfigError(

@@ -24,6 +24,7 @@ from das.mechanisms.registry import choose_mechanism
 from das.queries.query import of_answers
 from das.tree.composition import learn_dispersion
 from das.tree.covariate import learn_variance
+from jobs.pipeline.config.learned import read_learned
 from jobs.pipeline.documents.document import json_of
 from jobs.pipeline.documents.statistics import (
     EstimatedError,
@@ -294,6 +295,9 @@ def choose_corrections(
     learned = plan.solving.learned
     if learned is None or level.name != learned.geolevel:
         return {}, None
+    if learned.is_own:
+        exact = release.exact if isinstance(release, ReplicateLayout) else release
+        learned = read_learned(exact.learned)
     chosen = choice_of_run(release, level, "learned", LearnedAnswers)
     if chosen is not None:
         return {name: learned.forests[name] for name in chosen.corrected}, chosen

@@ -52,19 +52,25 @@ def estimate(job: Job) -> None:
             publish_census_estimates(stage.estimator, job.tasks)
 
 
-def solve(job: Job, measure_on_demand: Callable[[Job, Product, Level], None]) -> None:
+def solve(
+    job: Job,
+    measure_on_demand: Callable[[Job, Product, Level], None],
+    learn: Callable[[Job, Product], None],
+) -> None:
     """Solve every geolevel of every product from the root down, once.
 
     Args:
       job: The run.
       measure_on_demand: Draws the on-demand queries of a geolevel after the geolevel above is
         solved. An argument, since modules of `release` must not import those that see the truth.
+      learn: Learns the regressions of a product from its own noisy answers; so is this.
     """
     note_solve(job.release, settings_of(job.resolved.config))
     for product in job.products:
         if product.plan.limits.depends_on_other_products:
             with job.stage("solve", product.label("constraints")):
                 publish_implied(product.plan, product.release, job.tasks)
+        learn(job, product)
         for level in product.plan.levels:
             if product.plan.support and not level.index:
                 with job.stage("solve", product.label(f"support of {level.name}"), level.name):

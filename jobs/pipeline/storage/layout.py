@@ -31,6 +31,7 @@ OUT/release/products/NAME/               a product, such as persons:
   ledger.jsonl                           granted budget, cost of every query, measured datasets
   planned.json                           planned strategies, once they are measured
   README.md                              what this is and how to read it
+  learned.yaml                           regressions that the run learned from its own noisy answers
   codebook.json, codebook.md             what names, codes and labels stand for
   manifest.json, report.html
   NOT_FOR_RELEASE.txt                    only if the noise was seeded
@@ -38,6 +39,7 @@ OUT/release/products/NAME/               a product, such as persons:
   intervals/intervals.json               the same from `das replicate`
 OUT/replicates/release/                  errors of each replicate, and replicates at work
 OUT/replicating/                         replicates of the run at work
+OUT/learning/                            releases from which a run learns, at work
 OUT/solutions/NAME/                      another solution of the same measurements, like release
 OUT/confidential/input.json              size and time of change of the input files
 OUT/confidential/solutions/NAME/         what another solution cost
@@ -118,6 +120,7 @@ class ReleaseLayout:
       joined: Folder of the joined microdata.
       ledger: Ledger of the product.
       planned: File of the planned strategies, written when the run begins.
+      learned: File of regressions that the run learned from its own noisy answers.
       readme: README file.
       codebook: Codebook, the meaning of names, codes and labels, as JSON.
       codebook_page: Codebook as a readable page.
@@ -140,6 +143,7 @@ class ReleaseLayout:
     joined = _Under("root", "joined")
     ledger = _Under("root", "ledger.jsonl")
     planned = _Under("root", "planned.json")
+    learned = _Under("root", "learned.yaml")
     readme = _Under("root", "README.md")
     codebook = _Under("root", "codebook.json")
     codebook_page = _Under("root", "codebook.md")
@@ -207,7 +211,7 @@ class ReleaseLayout:
         """Return the files outside datasets, except configuration, schemas and manifest."""
         of_run = (self.solves, self.account, self.whole.readme)
         about = (self.readme, self.codebook, self.codebook_page, self.intervals)
-        return (*of_run, self.ledger, self.planned, *about)
+        return (*of_run, self.ledger, self.planned, self.learned, *about)
 
     @property
     def written_later(self) -> set[Place]:
@@ -364,12 +368,29 @@ class ReplicateLayout(ReleaseLayout):
     share: float = field(default=1.0, kw_only=True)
 
     def product(self, name: str) -> ReleaseLayout:
-        """Return the layout of another product of the same replication."""
+        """Return the replicate of another product; its release if it is not replicated."""
+        if name not in self.made:
+            return self.exact.product(name)
         return ReplicateLayout(self.made[name], exact=self.exact.product(name), made=self.made)
 
     def folder(self, kind: str) -> Place:
         """Return the folder with the datasets of all geolevels of a kind."""
         return self.exact.folder(kind) if kind in _EXACT else ReleaseLayout.folder(self, kind)
+
+
+@dataclass(frozen=True)
+class SolvedAside(ReleaseLayout):
+    """Places of a release whose counts lie in another folder, so that it stays unsolved.
+
+    Attributes:
+      aside: The other folder.
+    """
+
+    aside: Place = field(kw_only=True)
+
+    def folder(self, kind: str) -> Place:
+        """Return the folder with the datasets of all geolevels of a kind."""
+        return self.aside / kind if kind == "counts" else ReleaseLayout.folder(self, kind)
 
 
 @dataclass(frozen=True)

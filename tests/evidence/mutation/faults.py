@@ -2116,6 +2116,13 @@ FAULTS = (
         (LEARNED + "test_training_on_the_input_is_refused",),
     ),
     Fault(
+        "what a run has learned from itself is used with other settings",
+        "jobs/pipeline/learning.py",
+        "        if is_own and read_learned(release.learned).source.endswith(source):\n",
+        "        if is_own:\n",
+        (LEARNED + "test_regressions_of_a_run_are_learned_again_for_other_settings",),
+    ),
+    Fault(
         "answers are corrected whatever the certificate says",
         "jobs/pipeline/release/learned.py",
         "    return frozenset(names[change < -limit].tolist()) & corrected\n",

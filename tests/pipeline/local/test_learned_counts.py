@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,20 @@ from das.errors import ConfigError, OutputError
 from das.mechanisms.entropy import NoiseKey
 from jobs.cli.main import app
 from jobs.design.learning import simulate
+from jobs.design.requests import GenerateSpec
+from jobs.design.synthetic.generate import generate
 from jobs.pipeline.confidential.inputs import check_inputs
 from jobs.pipeline.config.learned import forest_document, write_learned
 from jobs.pipeline.config.load import load_run
+from jobs.pipeline.config.released import load_release
 from jobs.pipeline.repeat import Repeat
+from jobs.pipeline.run import run_measuring
 from jobs.pipeline.storage.dataset import Dataset
 from jobs.pipeline.storage.layout import ReplicateLayout
+from jobs.pipeline.storage.ledger import read_ledger
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
+from jobs.pipeline.tasks.progress import Reporter
 from solvers.learned.forest import fit_forest
 from tests.builders.in_process import execute
 from tests.builders.places import release_of
@@ -59,7 +67,8 @@ class Place:
         persons["output"] = {"microdata": []}
         stated = persons["solve"].pop("learned")
         if learned is not None:
-            file = RUN.parent / stated["file"] if learned == "ready" else learned
+            ready = RUN.parent / stated["file"]
+            file = ready if learned == "ready" else learned
             persons["solve"]["learned"] = {**stated, "file": str(file)}
         persons["solve"] |= changes.pop("solve", {})
         persons["privacy"] |= changes
@@ -208,30 +217,57 @@ def test_housing_units_are_those_of_the_public_table(tmp_path: Path) -> None:
     assert sum(seen) > sum(units)
 
 
-def test_a_release_can_be_what_regressions_are_trained_on(
-    place: Place, plain: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def by_itself(place: Place) -> Path:
+    """The run that learns from its own noisy answers, on blocks that it solved once."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("jobs.pipeline.learning.DRAWS", 2)
+        return execute(load_run(place.run_file("itself", "self")))
+
+
+def test_a_run_can_learn_from_its_own_noisy_answers(
+    place: Place, plain: Path, by_itself: Path
 ) -> None:
-    """Its counts are measured again; nobody needs public counts of other places."""
-    monkeypatch.setattr("jobs.design.learning._DRAWS", 2)
-    file = place.folder / "again.learned.yaml"
-    ledger = release_of(plain).ledger.read_text()
-    run_file = place.folder / "plain.yaml"
-    result = CliRunner().invoke(app, ["plan", str(run_file), "--learn", str(file)])
-    assert result.exit_code == 0, result.output
-    assert release_of(plain).ledger.read_text() == ledger
-    document = yaml.safe_load(file.read_text())
+    """Nobody needs public counts of other places, and no budget is spent."""
+    releases = [release_of(out) for out in (plain, by_itself)]
+    spent = [read_ledger(release.ledger).planned.entries for release in releases]
+    assert spent[0] == spent[1]
+    document = yaml.safe_load(releases[1].learned.read_text())
     assert (document["tables"], document["sketch"]) == ([], [])
-    out = execute(load_run(place.run_file("again", file)))
-    assert solved(out)["learned"]["source"].startswith("released counts that were measured again")
-    ratios = place.errors(out) / place.errors(plain)
+    manifest = json.loads(releases[1].manifest.read_text())
+    assert manifest["solution"]["settings"]["solve"]["learned"]["file"] == "self"
+    assert solved(by_itself)["learned"]["digest"] == document["digest"]
+    assert solved(by_itself)["learned"]["source"].startswith("released counts")
+    assert sparse(releases[0].counts("tract")) == sparse(releases[1].counts("tract"))
+    ratios = place.errors(by_itself) / place.errors(plain)
     assert (ratios < [0.85, 0.92, 0.95]).all(), ratios
+    assert not (by_itself / "learning").exists()
+    verified = CliRunner().invoke(app, ["verify", str(by_itself / "release")])
+    assert verified.exit_code == 0, verified.output
 
 
-def test_only_a_finished_release_can_be_measured_again(place: Place, tmp_path: Path) -> None:
-    run_file = place.run_file("unfinished", None)
+def test_regressions_of_a_run_are_learned_again_for_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a stopped run with other settings has learned is not used."""
+    monkeypatch.setattr("jobs.pipeline.learning.DRAWS", 1)
+    resolved = load_run(Place(tmp_path, 400).run_file("itself", "self"))
+    release = resolved.last.release
+    run_measuring(resolved, Reporter(quiet=True), LocalTasks(Sizing(1)))
+    shutil.copy(FILES[1], release.learned)
+    out = execute(resolved)
+    own = yaml.safe_load(release.learned.read_text())
+    assert own["source"].startswith("das run, with settings")
+    assert solved(out)["learned"]["digest"] == own["digest"]
+    received = load_release(out / "release").plan.solving.learned
+    assert received is not None
+    assert received.is_own
+
+
+def test_training_needs_public_tables(place: Place, tmp_path: Path) -> None:
+    run_file = place.run_file("alone", None)
     result = CliRunner().invoke(app, ["plan", str(run_file), "--learn", str(tmp_path / "file")])
-    assert isinstance(result.exception, OutputError)
-    assert "is missing" in str(result.exception)
+    assert "needs --public" in str(result.exception)
 
 
 # --- who is refused ------------------------------------------------------------------------------
@@ -272,7 +308,7 @@ def test_regressions_of_shuffled_truth_correct_nothing(
 
 def test_training_on_the_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the digest of the file, and where the truth is read by its histograms."""
-    monkeypatch.setattr("jobs.design.learning._DRAWS", 1)
+    monkeypatch.setattr("jobs.design.learning.DRAWS", 1)
     place = Place(tmp_path, 500)
     file = place.folder / "own.learned.yaml"
     words = ["plan", str(RUN), "--learn", str(file), "--public", str(place.blocks)]
@@ -358,7 +394,45 @@ def test_other_settings_are_refused(place: Place, solve: dict[str, Any], message
         load_runnable(run_file)
 
 
+def test_a_run_with_on_demand_queries_cannot_learn_from_itself(place: Place) -> None:
+    """Their noise is drawn once, for counts that are final."""
+    run_file = place.run_file("lazy", "self", on_demand_queries=["votingage"])
+    document = yaml.safe_load(run_file.read_text())
+    privacy = document["products"]["persons"]["privacy"]
+    allocation = yaml.safe_load(Path(privacy["allocation"]).read_text())
+    queries = allocation["levels"]["block"]["queries"]
+    queries["detailed"] = str(Fraction(queries["detailed"]) + Fraction(queries.pop("votingage")))
+    privacy["allocation"] = str(place.folder / "lazy.allocation.yaml")
+    Path(privacy["allocation"]).write_text(yaml.safe_dump(allocation))
+    run_file.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError, match="is not for on-demand queries"):
+        load_runnable(run_file)
+
+
 # --- the ready files -----------------------------------------------------------------------------
+
+
+def test_regressions_of_generated_persons_correct_other_ones(tmp_path: Path) -> None:
+    """In the 2,016 cells of the redistricting data, for which no public blocks exist."""
+    generate(GenerateSpec(blocks=300, seed=2, format="histograms"), tmp_path / "data")
+    text = (ROOT / "conf/run/state-plan.yaml").read_text().replace("pl94-2020", "pl94-optimised")
+    document = yaml.safe_load(text.replace("../", f"{ROOT}/conf/"))
+    persons = document["products"]["persons"]
+    document["geography"]["geounits"] = {"path": str(tmp_path / "data/geounits.parquet")}
+    persons["data"]["path"] = str(tmp_path / "data/histograms")
+    file = ROOT / "conf/learned/pl94-generated.yaml"
+    persons["solve"]["learned"] = {"geolevels": ["block"], "file": str(file)}
+    persons["output"] = {"microdata": [], "intervals": False}
+    document["privacy"] = {"randomness": {"source": "seeded_not_for_release", "seed": 1}}
+    document["output"] = {"directory": str(tmp_path / "out")}
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(document))
+    stated = solved(execute(load_run(path)))["learned"]
+    assert stated["source"].startswith("public generated_pl94_block.parquet")
+    assert {"total", "detailed"} <= {*stated["corrected"]}
+    errors = {(e["query"], e["way"]): e["error"] for e in stated["errors"]}
+    for query, most in (("total", 0.8), ("hhgq", 0.8), ("detailed", 0.9)):
+        assert errors[query, "learned"] < most * errors[query, "plain"], query
 
 
 @pytest.mark.parametrize("name", ["hi-2010", "ri-2010", "de-2010"])

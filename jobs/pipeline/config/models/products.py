@@ -124,14 +124,15 @@ class HousingUnitsConfig(Model):
 
 
 class LearnedConfig(Model):
-    """Regressions, trained on public counts of other places, that correct released answers."""
+    """Regressions that correct released answers."""
 
     geolevels: list[Text] = Field(min_length=1, max_length=1)
     """The geolevel whose counts are corrected, the last one: `[block]`."""
 
-    file: LocalPath
+    file: Literal["self"] | LocalPath
     """File of the regressions, made by `das plan --learn` for the same schema, allocation and
-    budget."""
+    budget from public counts of other places. self: the run learns from its own noisy answers, by
+    measuring and solving its release again."""
 
 
 class SolveConfig(Model):
@@ -165,9 +166,9 @@ class SolveConfig(Model):
     estimates do not change."""
 
     learned: LearnedConfig | None = None
-    """Corrects released counts by what was learned from public counts of other places. Each kind of
-    answer is corrected only where this lowers the error that is estimated from noisy answers alone.
-    Unbiased estimates do not change."""
+    """Corrects released counts by what was learned from simulated releases. Each kind of answer is
+    corrected only where this lowers the error that is estimated from noisy answers alone. Unbiased
+    estimates do not change."""
 
     l2_passes: dict[Text, list[list[Text]]] = Field(default={})
     """Least-squares passes by geolevel, each a list of measured queries whose answers are fixed for
