@@ -16,7 +16,10 @@ from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 
+import yaml
+
 ENGLISH = "en"
+_FOLDER = files("jobs.pipeline.report")
 SHOWN_NUMBER = "1,234.5"
 """Message whose translation has the separators of numbers."""
 _ENTRY = re.compile(r'^msgid ((?:".*"\s+)+)msgstr ((?:".*"\s+)+)', re.MULTILINE)
@@ -57,6 +60,18 @@ def tr(message: str, **values: object) -> str:
     return translated(message).format(**values)
 
 
+@cache
+def _texts() -> dict[str, str]:
+    """Read the long sentences of the pages by key."""
+    texts: dict[str, str] = yaml.safe_load((_FOLDER / "texts.yaml").read_text("utf-8"))
+    return texts
+
+
+def prose(key: str, **values: object) -> str:
+    """Translate the sentences of a key of `texts.yaml`, and fill in their `{names}`."""
+    return tr(_texts()[key], **values)
+
+
 def with_separators(number: str) -> str:
     """Write a number such as 1,052,567.3 with the separators of the language of this block."""
     shown = translated(SHOWN_NUMBER)
@@ -68,8 +83,7 @@ def catalogue(language: str) -> Mapping[str, str]:
     """Read the translations of a language by English message; empty for English."""
     if language == ENGLISH:
         return {}
-    path = files("jobs.pipeline.report") / "languages" / f"{language}.po"
-    entries = _ENTRY.findall(path.read_text("utf-8"))
+    entries = _ENTRY.findall((_FOLDER / "languages" / f"{language}.po").read_text("utf-8"))
     # Strings of several lines are joined, as in Python within parentheses.
     texts = {ast.literal_eval(f"({key})"): ast.literal_eval(f"({text})") for key, text in entries}
     return {key: text for key, text in texts.items() if key}  # "" is the header

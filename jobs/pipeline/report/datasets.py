@@ -19,7 +19,7 @@ from jobs.pipeline.config.product import file_stems
 from jobs.pipeline.documents.account import covering
 from jobs.pipeline.documents.codebook import Codebook, CodedColumn, CodedDataset
 from jobs.pipeline.documents.manifest import Manifest, Output, ReleasedFile, ReleaseManifest
-from jobs.pipeline.language import tr
+from jobs.pipeline.language import prose, tr
 from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import Spending, relations, stated_loss
@@ -121,16 +121,16 @@ def files_section(
       values: Variables of `files.html.j2`: meanings, other files, an example and a remark.
       tables: Further tables, shown below the table of datasets.
     """
-    lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
+    lead = tr("All tables are Parquet or CSV; every dataset names its files and their digests.")
     columns = [
-        codes("Path", (output.path for output in outputs)),
-        numbers("Rows", (output.rows for output in outputs)),
-        numbers("Size", (output.bytes for output in outputs), text.size),
+        codes(tr("Path"), (output.path for output in outputs)),
+        numbers(tr("Rows"), (output.rows for output in outputs)),
+        numbers(tr("Size"), (output.bytes for output in outputs), text.size),
         codes("SHA-256", (output.sha256 for output in outputs)),
     ]
-    table = Table.of("files", "Files of the release", columns)
+    table = Table.of("files", tr("Files of the release"), columns)
     blocks: list[Block] = [Prose("files.html.j2", values), table, *tables]
-    return Section("files", "Files and how to read them", lead, blocks)
+    return Section("files", tr("Files and how to read them"), lead, blocks)
 
 
 def _kind(path: str) -> str:
@@ -160,10 +160,7 @@ def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> Code
             units = outputs[0].columns[1].name.removesuffix(f"_{NUMBER}")
             what = column.removeprefix(f"{units}_")
             if what == NUMBER:
-                return tr(
-                    "The number of its unit: the row of the geounit in the microdata of {units}.",
-                    units=units,
-                )
+                return prose("column.unit", units=units)
             return tr("The level of {column} of its unit, by its label.", column=what)
         if bare == "tables" and column.endswith(": …"):  # of releases of older versions
             return tr("The protected counts of {query}, by label.", query=column.partition(":")[0])
@@ -172,10 +169,7 @@ def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> Code
             label = column.removesuffix(" (attribute)")
             return tr(known) if known else tr("The label of {column}.", column=label)
         if bare in ("invariants", "given") and column == "answers":
-            return tr(
-                "One whole number per answer, in the order of the levels in manifest.json; of "
-                "several attributes, the last runs fastest."
-            )
+            return prose("column.answers")
         return tr(meanings.get(column, ""), records=counted)
 
     types: dict[str, str] = {}

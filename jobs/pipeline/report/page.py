@@ -168,7 +168,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {"raised": raised, "code": code, "cell": cell}
     environment.filters |= {"small": text.small, "upward": text.upward, "words": text.words}
-    environment.filters |= {"integer": text.integer}
+    environment.filters |= {"integer": text.integer, "translated": language.translated}
     environment.globals["language"] = language.current
     environment.policies["ext.i18n.trimmed"] = True  # the lines of a sentence are one message
     install = vars(environment)["install_gettext_callables"]  # brought by the extension

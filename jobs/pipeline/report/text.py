@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
-
-import yaml
 
 from das.definition import Definition
 from das.rational import stated_fraction
@@ -24,20 +20,6 @@ TOGETHER = (
     "that differ most in all of them. The cost of each is its part of that, not what it would cost "
     "alone."
 )
-
-
-@cache
-def _texts() -> dict[str, str]:
-    """Read the sentences of the reports by key."""
-    texts: dict[str, str] = yaml.safe_load(
-        (files("jobs.pipeline.report") / "texts.yaml").read_text("utf-8")
-    )
-    return texts
-
-
-def prose(key: str, **values: object) -> str:
-    """Return the sentences of a key of `texts.yaml`, with their values filled in."""
-    return tr(_texts()[key], **values)
 
 
 def words(name: object) -> str:
@@ -87,6 +69,11 @@ def guarantee(budget: Guarantee) -> str:
 def percent_above(value: float) -> str:
     """Format a probability in percent with one decimal, rounded up."""
     return with_separators(f"{math.ceil(value * 1e3) / 10:.1f} %")
+
+
+def three_digits(value: float) -> str:
+    """Format a number with three significant digits."""
+    return with_separators(f"{value:.3g}")
 
 
 def signed(value: float) -> str:

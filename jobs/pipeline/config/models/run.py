@@ -302,8 +302,8 @@ class AboutConfig(Model):
     """Texts for the README of the release, and its language; they have no other effect."""
 
     language: Literal["en", "pt"] = "en"
-    """Language of README, codebook, certificate, reports and pages of `das explore`. Names of files, columns and
-    codes stay."""
+    """Language of README, codebook, public report, certificate and `das explore`. Names of files,
+    columns and codes stay."""
 
     title: Text | None = None
     """Title of the release. Default: the name of the run."""
