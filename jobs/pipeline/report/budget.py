@@ -29,7 +29,7 @@ from jobs.pipeline.documents.manifest import (
     attacks_of,
     expected_rmse,
 )
-from jobs.pipeline.language import prose, tr
+from jobs.pipeline.language import prose, tr, with_separators
 from jobs.pipeline.neighborhoods import FROM_DATA, statement_words
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Prose, Row, Section
@@ -106,7 +106,11 @@ def relations(spending: Spending) -> str:
     expected = expected_rmse(spending.rows, spending.levels)
     noise = {level: rmse for (level, query), rmse in expected.items() if query == "detailed"}
     cells = [
-        tr("{noise} at {geolevel}", noise=text.three_digits(noise[level]), geolevel=words(level))
+        tr(
+            "{noise} at {geolevel}",
+            noise=with_separators(f"{noise[level]:.3g}"),
+            geolevel=words(level),
+        )
         for level in spending.levels
         if level in noise
     ]
@@ -172,6 +176,7 @@ def account_table(
     exact = {grant.product: ", ".join(grant.exact) for grant in account.grants if grant.exact}
     if exact:
         stated = "; ".join(f"{product}: {what}" for product, what in exact.items())
+        stated = stated.replace(" at ", f" {tr('at')} ")  # accounts write "QUERY at GEOLEVELS"
         note += " " + tr("All hold between data sets that agree on the exact values.")
         note += f" {stated}."
     if any(grant.exact is None for grant in account.grants):

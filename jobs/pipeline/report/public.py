@@ -8,7 +8,7 @@ from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from jobs.pipeline.documents.intervals import Intervals
 from jobs.pipeline.documents.manifest import Manifest
-from jobs.pipeline.language import prose, spoken, tr
+from jobs.pipeline.language import prose, tr
 from jobs.pipeline.neighborhoods import (
     FROM_DATA,
     NOT_PROTECTED,
@@ -59,19 +59,8 @@ def write_public_report(
     Raises:
       OutputError: The file cannot be written.
     """
-    with spoken(manifest.language):
-        write_report(_page(manifest, intervals, accuracy, of), out, mode=READABLE, remedy=remedy)
-
-
-def _page(
-    manifest: Manifest,
-    intervals: Intervals | None,
-    accuracy: Accuracy | None,
-    of: Sequence[Manifest],
-) -> Page:
-    """Return the public report in the language of the block."""
     spending = Spending.of(manifest)
-    return Page(
+    page = Page(
         tr("Release report"),
         manifest.name,
         prose("report.summary"),
@@ -93,6 +82,7 @@ def _page(
         ],
         manifest.records,
     )
+    write_report(page, out, mode=READABLE, remedy=remedy)
 
 
 def privacy_section(manifest: Manifest) -> Section:

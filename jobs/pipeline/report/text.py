@@ -71,11 +71,6 @@ def percent_above(value: float) -> str:
     return with_separators(f"{math.ceil(value * 1e3) / 10:.1f} %")
 
 
-def three_digits(value: float) -> str:
-    """Format a number with three significant digits."""
-    return with_separators(f"{value:.3g}")
-
-
 def signed(value: float) -> str:
     """Format a number as `decimal` does, with a plus sign."""
     return ("+" if value > 0 else "") + decimal(value)
