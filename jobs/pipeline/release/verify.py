@@ -105,10 +105,10 @@ def _verify_manifest(
 ) -> Manifest:
     """Compare the manifest of a product with one that is made again from the release.
 
-    Facts that only the run knew are not compared: time, machine, software and names of grants. If
-    the configuration is that of a release, the expected errors of groups are not compared either.
-    The manifest has them, but their queries come from the section `evaluate` of the run file, which
-    is not released.
+    Facts that only the run knew are not compared: time, machine, software, language and names of
+    grants. If the configuration is that of a release, the expected errors of groups are not
+    compared either. The manifest has them, but their queries come from the section `evaluate` of
+    the run file, which is not released.
 
     Args:
       resolved: The run, or a solution of it.
@@ -145,7 +145,8 @@ def _verify_manifest(
         resolved, product, before, environment=stated.environment, solution=solution
     )
     again = manifest_of(plan, ledger.spent(), release, facts)
-    again = replace(again, outputs=_with_columns(release, again.outputs, stated.outputs))
+    outputs = _with_columns(release, again.outputs, stated.outputs)
+    again = replace(again, outputs=outputs, language=stated.language)
     if isinstance(product.config.data, WithheldData):
         again = replace(again, expected_groups=stated.expected_groups)
     if again.together is not None and stated.together is not None:

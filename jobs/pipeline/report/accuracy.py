@@ -109,11 +109,7 @@ def _lead(manifest: Manifest, accuracy: Accuracy) -> str:
     table, records = accuracy.tables[0], manifest.records
     widths = {level: accuracy.half_widths.get((level, table)) for level in manifest.levels}
     exact = [words(level) for level, width in widths.items() if width == 0]
-    off = [
-        tr("{noise} at {geolevel}", noise=text.decimal(width), geolevel=words(level))
-        for level, width in widths.items()
-        if width
-    ]
+    off = [text.at_level(text.decimal(width), level) for level, width in widths.items() if width]
     lead = []
     if exact:
         at = f" {tr('and')} ".join(exact)

@@ -106,11 +106,7 @@ def relations(spending: Spending) -> str:
     expected = expected_rmse(spending.rows, spending.levels)
     noise = {level: rmse for (level, query), rmse in expected.items() if query == "detailed"}
     cells = [
-        tr(
-            "{noise} at {geolevel}",
-            noise=with_separators(f"{noise[level]:.3g}"),
-            geolevel=words(level),
-        )
+        text.at_level(with_separators(f"{noise[level]:.3g}"), level)
         for level in spending.levels
         if level in noise
     ]
@@ -223,9 +219,8 @@ def strata_table(spending: Spending) -> Table:
     for kind in strata[0].statements:
         if kind.change is Change.ATTRIBUTE:
             changed = (cost[kind.change, kind.name] for cost in costs)
-            columns.append(
-                fractions(unit, changed, tr(CHANGES[kind.change], name=words(kind.name)))
-            )
+            only = tr(CHANGES[kind.change], name=words(kind.name))
+            columns.append(fractions(unit, changed, only))
     note = prose("strata.note")
     return Table.of("strata", tr("Groups that are measured separately"), columns, note)
 
@@ -399,22 +394,16 @@ def measured_table(spending: Spending, *, counted: bool = True) -> Table:
     rows = spending.rows
     chains = (row.chain_end if row.chain_end != row.geolevel else None for row in rows)
     deviations = [math.sqrt(row.variance) for row in rows]
+    of, within = tr("of {unit}", unit=spending.unit), [NORMAL_90 * one for one in deviations]
     columns = [
         labels(tr("Query"), (row.query for row in rows)),
         labels(tr("Geolevel"), (row.geolevel for row in rows)),
         labels(tr("Down to"), chains, tr("only children")),
-        numbers(
-            tr("Share"),
-            map(spending.share, rows),
-            text.fine_percent,
-            tr("of {unit}", unit=spending.unit),
-        ),
+        numbers(tr("Share"), map(spending.share, rows), text.fine_percent, of),
         fractions(spending.unit, (row.cost for row in rows), tr("exact")),
         fractions(symbols, (row.parameter for row in rows), tr("exact parameter")),
         numbers(tr("Std. dev."), deviations, text.decimal, spending.records),
-        numbers(
-            tr("9 in 10"), (NORMAL_90 * one for one in deviations), text.decimal, tr("within ±")
-        ),
+        numbers(tr("9 in 10"), within, text.decimal, tr("within ±")),
         numbers(tr("Answers"), (row.answers for row in rows), hint=tr("per geounit")),
     ]
     if counted:

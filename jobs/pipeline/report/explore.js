@@ -83,13 +83,13 @@ function answersOf(level, table) {
   return tables.get(key);
 }
 
-const language = document.documentElement.lang;
 const tr = (message, values = {}) => (header.messages[message] || message).replace(/\{(\w+)\}/g, (all, name) => values[name] ?? all);
-const whole = new Intl.NumberFormat(language, { maximumFractionDigits: 0 });
-const tenth = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-const signed = (text) => text.replace(/^-(?=[0.,]*$)/, "").replace("-", MINUS);  // 0.0, not -0.0
-const integer = (value) => signed(whole.format(value));
-const decimal = (value) => signed((Math.abs(value) >= 1e5 ? whole : tenth).format(value));
+const local = (text) => text.replace(/[,.]/g, (mark) => (mark === "," ? tr("1,234.5")[1] : tr("1,234.5").at(-2)));
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const tenth = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const signed = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", MINUS);  // 0.0, not -0.0
+const integer = (value) => local(signed(whole.format(value)));
+const decimal = (value) => local(signed((Math.abs(value) >= 1e5 ? whole : tenth).format(value)));
 const range = (low, high, show) => tr("{low} to {high}", { low: show(low), high: show(high) });
 const interval = (row) => row.error ? range(row.low, row.high, decimal) : tr("exact");
 const words = (name) => name.replaceAll(" * ", " \u00d7 ").replaceAll("_", " ");

@@ -71,6 +71,11 @@ def percent_above(value: float) -> str:
     return with_separators(f"{math.ceil(value * 1e3) / 10:.1f} %")
 
 
+def at_level(number: str, geolevel: str) -> str:
+    """Return a formatted number with its geolevel."""
+    return tr("{number} at {geolevel}", number=number, geolevel=words(geolevel))
+
+
 def signed(value: float) -> str:
     """Format a number as `decimal` does, with a plus sign."""
     return ("+" if value > 0 else "") + decimal(value)
