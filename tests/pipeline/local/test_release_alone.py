@@ -403,14 +403,14 @@ def test_another_solution_speaks_portuguese(
     for page in [*pages, release / "README.md", folder / "codebook.md"]:
         written = page.read_text("utf-8")
         assert '<html lang="pt">' in written or page.suffix == ".md"
-        shown = re.sub(r"<script.*?</script>|<[^>]*>", "", html.unescape(written), flags=re.DOTALL)
+        shown = re.sub(
+            r"<(script|style).*?</\1>|<[^>]*>", "", html.unescape(written), flags=re.DOTALL
+        )
         shown = " ".join(shown.split())
         assert "geográfic" in shown
         for english, other in catalogue("pt").items():
-            pieces = re.split(r"%\(\w+\)s|\{\w+\}|%%|</?\w+>", english)
-            left = [
-                one.strip() for one in pieces if one.count(" ") > 1 and one.strip() not in other
-            ]
+            pieces = map(str.strip, re.split(r"%\(\w+\)s|\{\w+\}|%%|</?\w+>", english))
+            left = [one for one in pieces if one.count(" ") > 1 and one not in other]
             assert not [one for one in left if one in shown], page
     readme = (folder / "README.md").read_text("utf-8")
     headings = re.findall(r"^## (.+)$", readme, re.MULTILINE)
