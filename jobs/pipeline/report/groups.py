@@ -88,8 +88,7 @@ def groups_section(evaluation: Evaluation, records: str) -> Section:
       evaluation: Evaluation of the release.
       records: Name of the records, such as persons or units.
     """
-    reading = prose("groups.reading", groups=_MOST_DRAWN)
-    caption = prose("groups.caption", records=records, reading=reading)
+    caption = prose("groups.caption", records=records, reading=_reading())
     blocks = group_blocks(groups_of(evaluation), evaluation.levels, caption, "true")
     if evaluation.parity:
         blocks.append(_parity_table(evaluation))
@@ -116,12 +115,15 @@ def expected_section(manifest: Manifest) -> Section:
         listed.append(
             Groups(groups.groups, groups.labels, sizes, groups.floor, levels, relative, everybody)
         )
-    reading = prose("groups.reading", groups=_MOST_DRAWN)
-    caption = prose("expected.caption", records=manifest.records, reading=reading)
+    caption = prose("expected.caption", records=manifest.records, reading=_reading())
     blocks = group_blocks(listed, manifest.levels, caption, "released")
     if listed:
         blocks.append(_expected_table(manifest))
     return Section("groups", tr("For whom errors are larger"), prose("expected.lead"), blocks)
+
+
+def _reading() -> str:
+    return prose("groups.reading", groups=_MOST_DRAWN)
 
 
 def group_blocks(
