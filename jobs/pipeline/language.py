@@ -55,7 +55,7 @@ def tr(message: str, **values: object) -> str:
 
     >>> with spoken("pt"):
     ...     tr("The level of {column}, by its label.", column="sexo")
-    'Categoria de sexo, pelo seu rótulo.'
+    'A categoria de sexo, pelo seu rótulo.'
     """
     return translated(message).format(**values)
 
