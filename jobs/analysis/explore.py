@@ -26,10 +26,12 @@ from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.product import Product
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.documents.manifest import read_manifest
+from jobs.pipeline.language import prose, tr
 from jobs.pipeline.plan import Plan
 from jobs.pipeline.release.intervals import ClassTable, class_tables
 from jobs.pipeline.release.public_bounds import PublicBounds
 from jobs.pipeline.report.explore import Embedding, pack_arrays, pack_text, write_explore_page
+from jobs.pipeline.report.text import integer
 from jobs.pipeline.storage.columns import flattened, texts
 from jobs.pipeline.storage.dataset import Dataset, is_published
 from jobs.pipeline.storage.estimates import read_tables
@@ -207,7 +209,8 @@ class _Page:
                 text += "\x00" + "\n".join(name.replace("\n", " ") for name in named)
             block = self.room.add(pack_text(text))
             if block is None:
-                self._leave_out(f"{level}, which has {len(geounits.named):,} geounits")
+                size = integer(len(geounits.named))
+                self._leave_out(tr("{level}, which has {size} geounits", level=level, size=size))
                 continue
             above = _above(self.plan, level, [above["name"] for above in geolevels])
             sizes = {"size": len(codes), "digits": geounits.digits}
@@ -241,7 +244,7 @@ class _Page:
                     key = f"{n_levels[level]}/{queries.index(query)}"
                     blocks[key] = {"place": block, "arrays": packed.arrays}
                     continue
-            self._leave_out(f"{query.name} of every {level}")
+            self._leave_out(tr("{query} of every {level}", query=query.name, level=level))
         return blocks
 
     def _answers(self, level: str, query: Query) -> dict[str, IntArray]:
@@ -291,13 +294,13 @@ class _Page:
             most = int(most * 0.7)
         block = self.room.add(packed)
         if block is None:
-            self._leave_out("the map")
+            self._leave_out(tr("the map"))
             return None
         size = {"width": drawn.width, "height": drawn.height}
         return {"place": block, "arrays": packed.arrays, **size}
 
     def _leave_out(self, what: str) -> None:
-        self.notes.append(f"left out to keep the page small: {what}")
+        self.notes.append(tr("left out to keep the page small: {what}", what=what))
 
 
 def _listed(
@@ -363,15 +366,15 @@ def _joined(
     unknown = [code for code in stated if code not in units]
     notes = []
     if unknown:
-        notes.append(
-            f"{len(unknown):,} of {len(stated):,} outlines match no geounit of this page, "
-            f"the first is {field} {unknown[0] or 'without a value'}"
-        )
+        first = f"{field} {unknown[0] or tr('without a value')}"
+        counts = {"unknown": integer(len(unknown)), "outlines": integer(len(stated))}
+        notes.append(prose("explore.unknown", **counts, first=first))
     drawn = Counter(level for level, _ in {units[stated[i]] for i in area})
     for level, number in drawn.items():
         bare = len(codes[level]) - number
         if bare:
-            notes.append(f"{bare:,} of {len(codes[level]):,} geounits of {level} have no outline")
+            size = integer(len(codes[level]))
+            notes.append(prose("explore.bare", bare=integer(bare), size=size, level=level))
     named = read.column(request.names) if request.names else []
     names = {stated[i]: named[i] for i in area if named and named[i]}
     rings = [read.rings[i] for i in area]

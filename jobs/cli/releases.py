@@ -292,6 +292,8 @@ def explore(
     The page has a map, protected counts, estimates and intervals, and needs no network.
     """
     from jobs.analysis.explore import explore as write_page
+    from jobs.pipeline.documents.manifest import read_manifest
+    from jobs.pipeline.language import ENGLISH, spoken
     from jobs.pipeline.report.page import START
     from jobs.pipeline.storage.files import refuse_foreign
     from jobs.pipeline.storage.layout import is_publishable
@@ -306,7 +308,9 @@ def explore(
             what = "lies in the release; the page is confidential"
             raise OutputError(str(output), what, want="another folder")
         errors = errors_of(shown)
-    size, notes = write_page(shown, request, output, errors)
+    language = ENGLISH if internal else read_manifest(shown.release).language
+    with spoken(language):
+        size, notes = write_page(shown, request, output, errors)
     for note in notes:
         typer.echo(printable(note), err=True)
     kind = "CONFIDENTIAL" if internal else "publishable"

@@ -1,4 +1,7 @@
-"""How the invariants of a plan limit its privacy statements, as data and in words."""
+"""How the invariants of a plan limit its privacy statements, as data and in words.
+
+Manifests have the words in English. Pages have them in their language, made again from the data.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,19 @@ from typing import Final
 import numpy as np
 
 from das.privacy.budget import Budget, group_total
-from das.privacy.neighborhoods import Comparable, Distance, Invariance, Neighborhood
+from das.privacy.neighborhoods import Comparable, Invariance, Neighborhood
 from das.privacy.semantics import Change
 from das.queries.sensitivity import Neighbors
 from invariants.zeros import cells_at
+from jobs.pipeline.documents.account import Guarantee
 from jobs.pipeline.documents.manifest import Limited, Nearest, Stated, Statement
+from jobs.pipeline.language import prose, tr, with_separators
 from jobs.pipeline.plan import Plan
 
 # Where the list of geounits comes from, in a manifest.
 PUBLIC_LIST: Final = "public list"
 FROM_DATA: Final = "data"
+NOT_PROTECTED = "not protected: {reason}"
 # From this number of cells on, levels that no invariant distinguishes are represented by four of
 # them: each invariant needs some arrays of one number per cell, 0.8 MB each. Default, not measured.
 _MANY_CELLS = 100_000
@@ -77,56 +83,52 @@ def nearest(plan: Plan, geounits_source: str) -> Nearest | None:
     if distance.is_least and distance.records is not None:
         total = group_total(budget.definition, budget.total, distance.records)
         cost = replace(budget, total=total)
-    return Nearest(
+    found = Nearest(
         records=distance.records,
         is_least=distance.is_least,
         total=str(cost.total) if cost else None,
         epsilon=cost.epsilon if cost else None,
-        in_words=nearest_words(budget, distance, cost),
+        in_words="",
     )
+    return replace(found, in_words=nearest_words(budget, found))
 
 
-def nearest_words(budget: Budget, distance: Distance, cost: Budget | None) -> str:
+def nearest_words(budget: Budget | Guarantee, nearest: Nearest) -> str:
     """Describe the distance of the nearest data sets with equal exact values, and its cost.
 
     Args:
       budget: Budget of the run, which holds between neighbors.
-      distance: Number of records by which the data sets differ.
-      cost: Privacy loss between data sets at that distance; None if the distance is not known.
+      nearest: Distance of the data sets, and the privacy loss between them.
     """
-    changed = "changed" if budget.neighbors is Neighbors.BOUNDED else "added or removed"
-    k, unit = distance.records, budget.definition.unit
+    changed = tr("changed" if budget.neighbors is Neighbors.BOUNDED else "added or removed")
+    k, unit = nearest.records, budget.definition.unit
     if k is None:
-        return (
-            "No two data sets agree on what is exact: it determines every count, so nothing is "
-            "left to promise."
-        )
-    if cost is None:
-        return (
-            "How far apart the nearest data sets are that agree on what is exact was not found: "
-            f"k is at least {k} records {changed}."
-        )
+        return prose("nearest.none")
+    if nearest.epsilon is None:
+        return prose("nearest.unknown", k=k, changed=changed)
     if k == 1:
-        return (
-            f"The nearest data sets that agree on what is exact are neighbors (k = 1, {changed})."
-        )
-    epsilon = math.ceil(cost.epsilon * 1e3) / 1e3  # rounded up
-    is_pure = budget.definition.is_pure
-    return (
-        f"The nearest data sets that agree on what is exact are k = {k} records apart ({changed}). "
-        f"Of them the run promises {'k' if is_pure else 'k²'} {unit} = {cost.total}, by group "
-        f"privacy{'' if is_pure else f', so epsilon {epsilon:,.3f} at delta {cost.delta}'}."
-    )
+        return prose("nearest.neighbors", changed=changed)
+    loss = {"k": k, "changed": changed, "loss": f"{unit} = {nearest.total}"}
+    if budget.definition.is_pure:
+        return prose("nearest.pure", **loss)
+    epsilon = with_separators(f"{math.ceil(nearest.epsilon * 1e3) / 1e3:,.3f}")  # rounded up
+    return prose("nearest.concentrated", **loss, epsilon=epsilon, delta=budget.delta)
 
 
-def explained(nearest: Nearest) -> str:
-    """Say what it means for the guarantee; words of manifests stay, since they are compared."""
+def explained(nearest: Nearest | None, budget: Guarantee) -> str:
+    """Say what exact values mean for the guarantee of a run; empty without exact values.
+
+    Args:
+      nearest: The nearest data sets with equal exact values.
+      budget: The guarantee, which holds between neighbors.
+    """
+    if nearest is None:
+        return ""
+    words = nearest_words(budget, nearest)
     if nearest.records is None or (nearest.records == 1 and not nearest.is_least):
-        return nearest.in_words
-    meaning = "and the guarantee still applies to one record"
-    if nearest.records > 1:
-        meaning = "so only a weaker guarantee for k records together applies, none for one record"
-    return f"Values are published exactly, {meaning}. {nearest.in_words}"
+        return words
+    meaning = prose("exact.one") if nearest.records == 1 else prose("exact.several")
+    return f"{meaning} {words}"
 
 
 def limited_statements(
@@ -165,7 +167,7 @@ def _limited(neighborhood: Neighborhood, in_words: str) -> Limited:
     )
 
 
-def relation_words(neighbors: Neighbors, limited: Neighborhood) -> str:
+def relation_words(neighbors: Neighbors, limited: Neighborhood | Limited) -> str:
     """Describe how the invariants limit the epsilon of a run; empty if they limit nothing.
 
     Args:
@@ -174,26 +176,15 @@ def relation_words(neighbors: Neighbors, limited: Neighborhood) -> str:
     """
     by, comparable = listed(limited.limited_by), limited.comparable
     if comparable is Comparable.NONE and neighbors is Neighbors.UNBOUNDED:
-        return (
-            f"No two neighboring data sets agree on what is exact ({by}): it changes with every "
-            "record that is added or removed. So the epsilon of the run promises nothing for "
-            "adding or removing a record; what is left is the cost of changing one, stated for the "
-            "whole record."
-        )
+        return prose("neighbors.none_added", by=by)
     if comparable is Comparable.NONE:
-        return (
-            f"No two neighboring data sets agree on what is exact ({by}): the epsilon of the run "
-            "promises nothing about one record."
-        )
+        return prose("neighbors.none", by=by)
     if comparable is Comparable.SOME:
-        return (
-            f"Only neighboring data sets that agree on these are compared: {by}. What they tell "
-            "about a record is not protected."
-        )
+        return prose("neighbors.some", by=by)
     return ""
 
 
-def statement_words(neighborhood: Neighborhood) -> str:
+def statement_words(neighborhood: Neighborhood | Statement) -> str:
     """Describe which changes a privacy statement covers, given the invariants; empty for all.
 
     A change of the data is covered only if it alters no invariant. The examples are a statement
@@ -207,20 +198,30 @@ def statement_words(neighborhood: Neighborhood) -> str:
     """
     by, geolevel = listed(neighborhood.limited_by), neighborhood.stays_in
     if neighborhood.comparable is Comparable.NONE:
-        return f"not protected: no such change keeps {by}"
+        return tr(NOT_PROTECTED, reason=tr("no such change keeps {by}", by=by))
     if neighborhood.comparable is Comparable.ALL:
         return ""
     if neighborhood.change is Change.WITHIN and geolevel:
-        return f"only moves within one {geolevel}: others change {by}"
+        return tr("only moves within one {geolevel}: others change {by}", geolevel=geolevel, by=by)
     if geolevel:
-        return f"only changes that keep {by}, so no move out of one {geolevel}"
-    return f"only changes that keep {by}"
+        return prose("neighbors.stay", by=by, geolevel=geolevel)
+    return tr("only changes that keep {by}", by=by)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names into one phrase.
+    """Join names of exact values into one phrase.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
     """
-    return " and ".join([", ".join(names[:-1]), *names[-1:]]) if names[1:] else "".join(names)
+    shown = [*map(_translated, names)]
+    return f" {tr('and')} ".join([", ".join(shown[:-1]), *shown[-1:]] if shown[1:] else shown)
+
+
+def _translated(name: str) -> str:
+    """Translate the name of an exact value, which invariants write as "NAME in every GEOLEVEL"."""
+    what, in_every, geolevel = name.rpartition(" in every ")
+    if in_every:
+        return tr("{what} in every {geolevel}", what=_translated(what), geolevel=geolevel)
+    by = name.removeprefix("facilities by ")
+    return tr(name) if by == name else tr("facilities by {by}", by=by)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -272,10 +273,12 @@ def test_dark_is_dark(browser: Browser, pages: Pages) -> None:
 
 
 def test_the_certificate_is_one_sheet(browser: Browser, pages: Pages, tmp_path: Path) -> None:
-    """Also for the schema, queries and geolevels of the 2020 redistricting data."""
-    path = tmp_path / "standard.html"
-    write_certificate([standard()], verified(), path)
-    for one in (pages.path("certificate"), path):
+    """Also for the 2020 redistricting data, and in Portuguese, which takes more words."""
+    there = [pages.path("certificate")]
+    for language in ("en", "pt"):
+        there.append(tmp_path / f"{language}.html")
+        write_certificate([replace(standard(), language=language)], verified(), there[-1])
+    for one in there:
         page = browser.open(one)
         assert pages_of(page.pdf()) == 1
         page.close()

@@ -71,8 +71,7 @@ def write_plan_report(summary: PlanSummary, out: Path) -> None:
         table = covariance_table(summary.covariances, summary.records)
         sections.append(Section("covariances", "Covariances", _LINEAR, [table]))
     lead = f"Privacy loss of a change of one record. {privacy.neighborhood.in_words}".strip()
-    if privacy.nearest is not None:
-        lead += f" {explained(privacy.nearest)}"
+    lead = f"{lead} {explained(privacy.nearest, privacy)}".strip()
     if summary.geounits_source == FROM_DATA:
         lead += f" Exact: {geounits_from_data(levels[-1])}."
     blocks = [statements_table(summary.statements, privacy.definition)]

@@ -109,7 +109,7 @@ def _statements(summary: PlanSummary) -> list[str]:
     if privacy.neighborhood.in_words:
         lines.append(privacy.neighborhood.in_words)
     if privacy.nearest is not None:
-        lines.append(explained(privacy.nearest))
+        lines.append(explained(privacy.nearest, privacy))
     if summary.geounits_source == FROM_DATA:
         lines.append(f"exact: {geounits_from_data(summary.levels[-1])}")
     lines += [f"exact: {row.query} at {', '.join(row.geolevels)}" for row in summary.invariants]

@@ -610,6 +610,7 @@ class Manifest(ReleaseManifest):
       origin: Source of imported noisy answers, whose budget was spent before; absent if this run
         drew them.
       off_spine: Census geolevels off the spine; empty unless the run file designs another spine.
+      language: Language of README, codebook, certificate and pages.
     """
 
     format: Literal[3]
@@ -632,6 +633,7 @@ class Manifest(ReleaseManifest):
     expected_groups: tuple[ExpectedGroups, ...] = ()
     origin: Origin | None = None
     off_spine: tuple[OffSpineLevel, ...] = ()
+    language: str = "en"
 
     @property
     def levels(self) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ from jobs.pipeline.documents.manifest import (
     SolvedLevel,
 )
 from jobs.pipeline.documents.statistics import ExpectedTotals, LearnedAnswers, statistics_of, use_of
+from jobs.pipeline.language import spoken
 from jobs.pipeline.plan import Level, Plan
 from jobs.pipeline.release.finalizing import (
     released_files,
@@ -198,6 +199,7 @@ def manifest_of(plan: Plan, ledger: Ledger, release: ReleaseLayout, facts: RunFa
         expected_groups=facts.expected,
         origin=None if origin is None else Origin(**origin),
         off_spine=_off_spine(plan, release),
+        language=facts.about.language,
     )
 
 
@@ -221,10 +223,11 @@ def finalize_product(
     manifest = manifest_of(plan, ledger, release, facts)
     whole = release.whole
     shown = with_shared(manifest, released_outputs(whole), released_files(whole))
-    codebook = codebook_of(plan, shown, facts.tables)
-    write_document(release.codebook, codebook, mode=READABLE)
-    replace_file(release.codebook_page, codebook_page(codebook), mode=READABLE)
-    replace_file(release.readme, readme(shown, facts.about), mode=READABLE)
+    with spoken(facts.about.language):
+        codebook = codebook_of(plan, shown, facts.tables)
+        write_document(release.codebook, codebook, mode=READABLE)
+        replace_file(release.codebook_page, codebook_page(codebook), mode=READABLE)
+        replace_file(release.readme, readme(shown, facts.about), mode=READABLE)
     return write_manifest(release, replace(manifest, files=released_files(release)), Manifest)
 
 
@@ -236,7 +239,9 @@ def finalize_census(resolved: Resolved, finalized: Mapping[str, Manifest]) -> No
       finalized: The manifests of its products by name.
     """
     release = resolved.release
-    page = release_readme([*finalized.values()], resolved.config.name, resolved.config.about)
+    about = resolved.config.about
+    with spoken(about.language):
+        page = release_readme([*finalized.values()], resolved.config.name, about)
     replace_file(release.readme, page, mode=READABLE)
     write_manifest(release, census_manifest_of(resolved, finalized), CensusManifest)
 

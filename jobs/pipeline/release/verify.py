@@ -100,10 +100,10 @@ def verify_run(resolved: Resolved, progress: Progress | None = None) -> dict[str
 def _verify_manifest(resolved: Resolved, product: Product) -> Manifest:
     """Compare the manifest of a product with one that is made again from the release.
 
-    Facts that only the run knew are not compared: time, machine, software and names of grants. If
-    the configuration is that of a release, the expected errors of groups are not compared either.
-    The manifest has them, but their queries come from the section `evaluate` of the run file, which
-    is not released.
+    Facts that only the run knew are not compared: time, machine, software, language and names of
+    grants. If the configuration is that of a release, the expected errors of groups are not
+    compared either. The manifest has them, but their queries come from the section `evaluate` of
+    the run file, which is not released.
 
     Args:
       resolved: The run, or a solution of it.
@@ -135,6 +135,7 @@ def _verify_manifest(resolved: Resolved, product: Product) -> Manifest:
     solution = replace(solution, name=stated.solution.name, settings=settings, digest=digest)
     facts = product_facts(resolved, product, environment=stated.environment, solution=solution)
     again = manifest_of(plan, ledger.spent(), release, facts)
+    again = replace(again, language=stated.language)
     if isinstance(product.config.data, WithheldData):
         again = replace(again, expected_groups=stated.expected_groups)
     if again.together is not None and stated.together is not None:

@@ -9,6 +9,7 @@ from das.metrics.accuracy import TRUE_LABELS
 from das.tree.intervals import normal_factor
 from jobs.pipeline.documents.intervals import Intervals
 from jobs.pipeline.documents.manifest import LevelGeography, Manifest, expected_rmse
+from jobs.pipeline.language import prose, tr, with_separators
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import level_grid, query_figure
 from jobs.pipeline.report.page import Section, Tile
@@ -38,7 +39,7 @@ class Accuracy:
     @property
     def often(self) -> str:
         """Return how often an interval contains the true value, such as `90 of 100`."""
-        return f"{round(100 * self.confidence)} of 100"
+        return tr("{share} of 100", share=round(100 * self.confidence))
 
 
 def read_accuracy(release: ReleaseLayout, geography: Sequence[LevelGeography]) -> Accuracy | None:
@@ -74,29 +75,31 @@ def accuracy_tile(manifest: Manifest, accuracy: Accuracy) -> Tile | None:
     for table in accuracy.tables:
         width = accuracy.half_widths.get((level, table))
         if width is not None:
-            label = f"{words(table).capitalize()} of a {words(level)}"
-            often = f"holds the truth in {accuracy.often} cases, on average"
-            shown = (f"±{text.decimal(width)}", often) if width else ("exact", "an invariant")
-            return Tile(label, *shown)
+            shown = words(table).capitalize()
+            label = tr("{table} of a {geolevel}", table=shown, geolevel=words(level))
+            often = tr("holds the truth in {often} cases, on average", often=accuracy.often)
+            if not width:
+                often = tr("an invariant")
+            return Tile(label, f"±{text.decimal(width)}" if width else tr("exact"), often)
     return None
 
 
 def accuracy_section(manifest: Manifest, accuracy: Accuracy) -> Section:
     """Show half widths of intervals of estimates and of noisy answers, by table and geolevel."""
     levels, tables = manifest.levels, accuracy.tables
-    percent = f"{100 * accuracy.confidence:.10g} %"
+    percent = with_separators(f"{100 * accuracy.confidence:.10g} %")
     factor = normal_factor(accuracy.confidence)
     values = [[accuracy.half_widths.get((level, table)) for level in levels] for table in tables]
-    caption = text.prose("accuracy.caption", percent=percent)
-    legend = [("released", "estimate from all noisy answers"), ("raw", "one noisy answer")]
-    label = f"Half width of the {percent} interval, in {manifest.records}"
+    caption = prose("accuracy.caption", percent=percent)
+    legend = [("released", prose("accuracy.estimate")), ("raw", tr("one noisy answer"))]
+    label = prose("accuracy.label", percent=percent, records=manifest.records)
     expected = expected_rmse(manifest.budget, levels)
     raw = [[expected.get((level, table)) for level in levels] for table in tables]
     alone = [[None if one is None else factor * one for one in row] for row in raw]
     axes, series = (tables, levels), {"raw": alone, "released": values}
     figure = query_figure("accuracy", axes, series, label, caption, legend)
-    grid = level_grid("accuracy-grid", label, values, axes, text.prose("accuracy.note"))
-    title, lead = "Accuracy of the tables", _lead(manifest, accuracy)
+    grid = level_grid("accuracy-grid", label, values, axes, prose("accuracy.note"))
+    title, lead = tr("Accuracy of the tables"), _lead(manifest, accuracy)
     return Section("accuracy", title, lead, [figure, grid])
 
 
@@ -104,51 +107,47 @@ def _lead(manifest: Manifest, accuracy: Accuracy) -> str:
     table, records = accuracy.tables[0], manifest.records
     widths = {level: accuracy.half_widths.get((level, table)) for level in manifest.levels}
     exact = [words(level) for level, width in widths.items() if width == 0]
-    off = [f"{text.decimal(width)} at {words(level)}" for level, width in widths.items() if width]
-    lead = f"{words(table).capitalize()} is exact at {' and '.join(exact)}. " if exact else ""
+    off = [text.at_level(text.decimal(width), level) for level, width in widths.items() if width]
+    lead = []
+    if exact:
+        at = f" {tr('and')} ".join(exact)
+        name = words(table).capitalize()
+        lead.append(tr("{table} is exact at {geolevels}.", table=name, geolevels=at))
     if off:
-        lead += (
-            f"In {accuracy.often} cases an estimate of {words(table)} is at most so many {records} "
-            f"away from the truth, on average: {', '.join(off)}."
-        )
-    return lead
+        known = {"often": accuracy.often, "table": words(table), "records": records}
+        lead.append(prose("accuracy.widths", **known, widths=", ".join(off)))
+    return " ".join(lead)
 
 
 def intervals_section(manifest: Manifest, intervals: Intervals) -> Section:
     """Return the errors of released counts, estimated without the true data."""
     places = _places(manifest.geolevels, intervals)
     bias = tilted(_grid(intervals, places, "bias"))
-    leaning = "Mean error by size of the count: which way solving leans"
+    leaning = tr("Mean error by size of the count: which way solving leans")
     blocks = [
         errors_table(manifest.geolevels, intervals),
         _table("interval-bias", leaning, places, bias),
     ]
-    return Section("intervals", "Error of released counts", text.prose("intervals.lead"), blocks)
+    return Section("intervals", tr("Error of released counts"), prose("intervals.lead"), blocks)
 
 
 def errors_table(levels: Sequence[str], intervals: Intervals) -> Table:
     """Tabulate root mean square errors of released counts from replicates, and checked coverage."""
     places = _places(levels, intervals)
-    note = (
-        f"Number of replicates: {text.integer(intervals.replicates)}. Answers are classed by "
-        "released values."
-    )
+    note = prose("intervals.note", replicates=text.integer(intervals.replicates))
     cells = shaded(_grid(intervals, places, "rmse"), text.decimal, logarithmic=True)
-    caption = "Root mean square error of released counts by size of the count"
+    caption = tr("Root mean square error of released counts by size of the count")
     sums = {place: [0, 0] for place in places}
     for row in intervals.intervals:
         of_place = sums[row.geolevel, row.query]
         of_place[0] += row.answers * (row.mark in ("within", "above"))
         of_place[1] += row.answers
     shares = (inside / max(1, every) for inside, every in sums.values())
-    covered = numbers("Covered", shares, text.percent, "answers")
+    covered = numbers(tr("Covered"), shares, text.percent, tr("answers"))
     if not intervals.checked:
         return _table("interval-errors", caption, places, cells, note=note)
-    note += (
-        " Covered: share of answers of replicates in classes whose "
-        f"{text.percent(text.ratio(intervals.confidence), 0)} intervals hold the truth as often as "
-        "stated, or more."
-    )
+    percent = text.percent(text.ratio(intervals.confidence), 0)
+    note += " " + prose("intervals.covered", percent=percent)
     return _table("interval-errors", caption, places, cells, [covered], note)
 
 
@@ -175,9 +174,9 @@ def _table(
     note: str = "",
 ) -> Table:
     columns = [
-        labels("Geolevel", (geolevel for geolevel, _ in places)),
-        labels("Query", (query for _, query in places)),
-        *gridded(TRUE_LABELS, cells),
+        labels(tr("Geolevel"), (geolevel for geolevel, _ in places)),
+        labels(tr("Query"), (query for _, query in places)),
+        *gridded(map(tr, TRUE_LABELS), cells),
         *more,
     ]
     return Table.of(key, caption, columns, note)

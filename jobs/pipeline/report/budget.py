@@ -29,7 +29,8 @@ from jobs.pipeline.documents.manifest import (
     attacks_of,
     expected_rmse,
 )
-from jobs.pipeline.neighborhoods import FROM_DATA
+from jobs.pipeline.language import prose, tr, with_separators
+from jobs.pipeline.neighborhoods import FROM_DATA, statement_words
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Prose, Row, Section
 from jobs.pipeline.report.plots import Figure, Panel, line_panels
@@ -90,28 +91,29 @@ class Spending:
 
 def budget_section(spending: Spending) -> Section:
     """Show shares of the budget and all measured queries."""
-    lead = text.prose("budget.lead", unit=spending.unit) + f" {relations(spending)}"
+    lead = prose("budget.lead", unit=spending.unit) + f" {relations(spending)}"
     blocks = [share_table(spending), measured_table(spending)]
     if spending.strata:
-        lead += text.prose("budget.strata")
+        lead += prose("budget.strata")
         blocks.insert(0, strata_table(spending))
-    return Section("budget", "Privacy budget", lead, blocks)
+    return Section("budget", tr("Privacy budget"), lead, blocks)
 
 
 def relations(spending: Spending) -> str:
     """Say which relations between attributes counts and microdata keep."""
     joined = ", ".join(query for query in query_order(spending.rows) if " * " in query)
-    kept = text.prose("relations.kept", tables=joined) if joined else text.prose("relations.none")
-    noise = expected_rmse(spending.rows, spending.levels)
+    kept = prose("relations.kept", tables=joined) if joined else prose("relations.none")
+    expected = expected_rmse(spending.rows, spending.levels)
+    noise = {level: rmse for (level, query), rmse in expected.items() if query == "detailed"}
     cells = [
-        f"{noise[level, 'detailed']:.3g} at {words(level)}"
+        text.at_level(with_separators(f"{noise[level]:.3g}"), level)
         for level in spending.levels
-        if (level, "detailed") in noise
+        if level in noise
     ]
     if not cells:
-        return f"{kept} " + text.prose("relations.unmeasured")
-    deviations = " to ".join(dict.fromkeys((cells[0], cells[-1])))
-    return f"{kept} " + text.prose("relations.cells", deviations=deviations)
+        return f"{kept} " + prose("relations.unmeasured")
+    deviations = f" {tr('to')} ".join(dict.fromkeys((cells[0], cells[-1])))
+    return f"{kept} " + prose("relations.cells", deviations=deviations)
 
 
 def noise_section(spending: Spending) -> Section:
@@ -119,48 +121,50 @@ def noise_section(spending: Spending) -> Section:
     levels = spending.levels
     expected = expected_rmse(spending.rows, levels)
     queries = query_order(spending.rows)
-    titles = " or ".join(kind.title for kind in noise_kinds(spending.rows))
-    lead = text.prose("noise.lead", titles=titles)
+    titles = f" {tr('or')} ".join(tr(kind.title) for kind in noise_kinds(spending.rows))
+    lead = prose("noise.lead", titles=titles)
     values = [[expected.get((level, query)) for level in levels] for query in queries]
-    label = f"Standard deviation of one noisy answer, in {spending.records}"
-    caption = text.prose("noise.caption")
-    axes, legend = (queries, levels), [("raw", "noisy answer")]
+    label = tr("Standard deviation of one noisy answer, in {records}", records=spending.records)
+    caption = prose("noise.caption")
+    axes, legend = (queries, levels), [("raw", tr("noisy answer"))]
     figure = query_figure("noise", axes, {"raw": values}, label, caption, legend)
     grid = level_grid("noise-grid", label, values, axes)
-    return Section("noise", "Noise in the measurements", lead, [figure, grid])
+    return Section("noise", tr("Noise in the measurements"), lead, [figure, grid])
 
 
 def account_table(
     account: Account,
     key: str = "account",
-    caption: str = "Budgets granted for the same people",
-    note: str = "Losses of several products about the same people add up.",
+    caption: str = "",
+    note: str = "",
 ) -> Table:
     """Tabulate several budgets and their sum.
 
     Args:
       account: The budgets.
       key: Identifier, unique on the page.
-      caption: What the budgets have in common.
-      note: A line under the table.
+      caption: What the budgets have in common; default: the people.
+      note: A line under the table; default: that losses add up.
     """
+    caption = caption or tr("Budgets granted for the same people")
+    note = note or tr("Losses of several products about the same people add up.")
     relations = {grant.neighbors for grant in account.grants}
     body = [[name(grant.product), name(grant.grant), *_loss(grant)] for grant in account.grants]
-    together = [name("all together"), Cell(EMPTY)]
+    together = [name(tr("all together")), Cell(EMPTY)]
     composed = [[*together, *_loss(total)] for total in account.composed]
     if len(relations) > 1:
         bounded = next(one for one in account.grants if one.neighbors is Neighbors.BOUNDED)
-        unstated = [Cell("not stated"), name(Neighbors.UNBOUNDED), *[Cell(EMPTY)] * 3]
+        unstated = [Cell(tr("not stated")), name(tr(Neighbors.UNBOUNDED)), *[Cell(EMPTY)] * 3]
         composed.append([*together, *unstated])
-        note += text.prose("account.bounded", grant=bounded.grant, product=bounded.product)
+        note += prose("account.bounded", grant=bounded.grant, product=bounded.product)
     columns = [
-        Column("Product", numeric=False),
-        Column("Grant", numeric=False),
-        Column("Budget", hint="exact", numeric=False),
-        Column("Neighbors", numeric=False),
-        Column(text.EPSILON, hint="at δ, rounded up"),
+        Column(tr("Product"), numeric=False),
+        Column(tr("Grant"), numeric=False),
+        Column(tr("Budget"), hint=tr("exact"), numeric=False),
+        Column(tr("Neighbors"), numeric=False),
+        Column(text.EPSILON, hint=tr("at δ, rounded up")),
         Column("δ"),
-        Column("A changed record", hint="exact"),
+        Column(tr("A changed record"), hint=tr("exact")),
     ]
     body += composed if len(body) > 1 else []
     if Neighbors.UNBOUNDED not in relations:  # a changed record costs the budget itself
@@ -168,11 +172,13 @@ def account_table(
     exact = {grant.product: ", ".join(grant.exact) for grant in account.grants if grant.exact}
     if exact:
         stated = "; ".join(f"{product}: {what}" for product, what in exact.items())
-        note += f" All hold between data sets that agree on the exact values. {stated}."
+        stated = stated.replace(" at ", f" {tr('at')} ")  # accounts write "QUERY at GEOLEVELS"
+        note += " " + tr("All hold between data sets that agree on the exact values.")
+        note += f" {stated}."
     if any(grant.exact is None for grant in account.grants):
-        note += " For some grants, what is exact was not recorded."
+        note += " " + tr("For some grants, what is exact was not recorded.")
     if len({grant.definition for grant in account.grants}) > 1:
-        note += text.prose("account.units", rho=text.RHO, epsilon=text.EPSILON)
+        note += prose("account.units", rho=text.RHO, epsilon=text.EPSILON)
     return Table(key, caption, columns, body, note)
 
 
@@ -181,23 +187,23 @@ def statements_table(statements: Sequence[Statement], definition: Definition) ->
     changes = []
     for statement in statements:
         sentence = CHANGES[statement.change]
-        shown = sentence.format(words(statement.name))
-        changes.append(Cell(shown, shown, plain=sentence.format(statement.name)))
-    columns = [Column("The two data sets differ in", False, cells=changes)]
-    note = "A change that affects few measured queries costs less than one of the whole record."
+        shown = tr(sentence, name=words(statement.name))
+        changes.append(Cell(shown, shown, plain=tr(sentence, name=statement.name)))
+    columns = [Column(tr("The two data sets differ in"), False, cells=changes)]
+    note = prose("statements.note")
     if not definition.is_pure:
         best = (one.epsilon for one in statements)
         textbook = (one.epsilon_simple for one in statements)
         columns += [
-            numbers(text.EPSILON, best, text.upward, "best formula"),
-            numbers(text.EPSILON, textbook, text.upward, "textbook formula"),
+            numbers(text.EPSILON, best, text.upward, tr("best formula")),
+            numbers(text.EPSILON, textbook, text.upward, tr("textbook formula")),
         ]
-        note += " Both epsilons hold at the same \N{GREEK SMALL LETTER DELTA}, rounded up."
+        note += " " + prose("statements.epsilon")
     totals = (one.total for one in statements)
-    columns.append(fractions(text.unit(definition), totals, "exact", numeric=True))
+    columns.append(fractions(text.unit(definition), totals, tr("exact"), numeric=True))
     if any(one.in_words for one in statements):
-        columns.append(names("Limited by what is exact", (one.in_words for one in statements)))
-    return Table.of("statements", "Loss when one record changes in part", columns, note)
+        columns.append(names(tr("Limited by what is exact"), map(statement_words, statements)))
+    return Table.of("statements", tr("Loss when one record changes in part"), columns, note)
 
 
 def strata_table(spending: Spending) -> Table:
@@ -205,17 +211,18 @@ def strata_table(spending: Spending) -> Table:
     strata, unit = spending.strata, spending.unit
     costs = [{(row.change, row.name): row.total for row in one.statements} for one in strata]
     columns = [
-        labels("Stratum", (one.stratum for one in strata)),
-        numbers("Cells", (one.cells for one in strata)),
-        fractions(unit, (one.own for one in strata), "own queries"),
-        fractions(unit, (spending.privacy.total for _ in strata), "with those for everybody"),
+        labels(tr("Stratum"), (one.stratum for one in strata)),
+        numbers(tr("Cells"), (one.cells for one in strata)),
+        fractions(unit, (one.own for one in strata), tr("own queries")),
+        fractions(unit, (spending.privacy.total for _ in strata), tr("with those for everybody")),
     ]
     for kind in strata[0].statements:
         if kind.change is Change.ATTRIBUTE:
             changed = (cost[kind.change, kind.name] for cost in costs)
-            columns.append(fractions(unit, changed, f"only {words(kind.name)}"))
-    note = text.prose("strata.note")
-    return Table.of("strata", "Groups that are measured separately", columns, note)
+            only = tr(CHANGES[kind.change], name=words(kind.name))
+            columns.append(fractions(unit, changed, only))
+    note = prose("strata.note")
+    return Table.of("strata", tr("Groups that are measured separately"), columns, note)
 
 
 def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
@@ -227,21 +234,21 @@ def attacks_table(bounds: Sequence[Attacks], mu_gdp: float | None) -> Table:
         differential privacy.
     """
     rates = (text.ratio(row.false_positive_rate) for row in bounds[0].rates)
-    columns = [numbers("False positives", rates, text.fine_percent)]
+    columns = [numbers(tr("False positives"), rates, text.fine_percent)]
     for attacks in bounds:
-        basis = f"from {_BASES[attacks.basis]}"
+        basis = tr("from {basis}", basis=tr(_BASES[attacks.basis]))
         found = (row.true_positive_rate for row in attacks.rates)
-        columns.append(numbers("True positives", found, text.percent_above, basis))
+        columns.append(numbers(tr("True positives"), found, text.percent_above, basis))
         right = (row.predictive_value for row in attacks.rates)
-        columns.append(numbers("Right, if yes", right, text.percent_above, basis))
-    gains = " and ".join(
-        f"{text.percent_above(attacks.advantage)} from {_BASES[attacks.basis]}"
-        for attacks in bounds
+        columns.append(numbers(tr("Right, if yes"), right, text.percent_above, basis))
+    gains = f" {tr('and')} ".join(
+        f"{text.percent_above(one.advantage)} {tr('from {basis}', basis=tr(_BASES[one.basis]))}"
+        for one in bounds
     )
-    note = text.prose("attacks.note", gains=gains)
+    note = prose("attacks.note", gains=gains)
     if mu_gdp is not None:
-        note += text.prose("attacks.gdp", mu_gdp=text.upward(mu_gdp))
-    return Table.of("attacks", "What an attacker can gain at most", columns, note)
+        note += prose("attacks.gdp", mu_gdp=text.upward(mu_gdp))
+    return Table.of("attacks", tr("What an attacker can gain at most"), columns, note)
 
 
 _BASES = {"rho": text.RHO, "epsilon": text.EPSILON, "noise": "the noise"}
@@ -249,9 +256,9 @@ _BASES = {"rho": text.RHO, "epsilon": text.EPSILON, "noise": "the noise"}
 
 CHANGES = {
     Change.RECORD: "anything in the record",
-    Change.HOUSEHOLD: "anything in a household of at most {} persons",
-    Change.ATTRIBUTE: "only {}",
-    Change.WITHIN: "only the place, within one {}",
+    Change.HOUSEHOLD: "anything in a household of at most {name} persons",
+    Change.ATTRIBUTE: "only {name}",
+    Change.WITHIN: "only the place, within one {name}",
 }
 
 
@@ -267,7 +274,7 @@ def _loss(budget: Guarantee) -> list[Cell]:
     )
     delta = Cell("0", 0.0) if is_pure else Cell(text.small(budget.delta), text.ratio(budget.delta))
     epsilon = number(budget.epsilon, text.upward)
-    return [total, name(budget.neighbors), epsilon, delta, of_change]
+    return [total, name(tr(budget.neighbors)), epsilon, delta, of_change]
 
 
 def query_order(budget: Sequence[BudgetRow]) -> list[str]:
@@ -321,7 +328,7 @@ def level_grid(
       note: A line under the table.
     """
     grid = shaded(values, text.decimal, logarithmic=True)
-    columns = [labels("Query", axes[0]), *gridded(map(words, axes[1]), grid)]
+    columns = [labels(tr("Query"), axes[0]), *gridded(map(words, axes[1]), grid)]
     return Table.of(key, caption, columns, note)
 
 
@@ -346,10 +353,10 @@ def share_table(spending: Spending) -> Table:
     values = [[share.get((level, query)) for level in levels] for query in queries]
     grid = shaded(values, text.fine_percent)
     stratum_of = {row.query: row.stratum for row in spending.rows}
-    sums = {"all queries": {*queries}}
+    sums = {tr("all queries"): {*queries}}
     if spending.strata:
         sums = {
-            f"for everybody and {one.stratum}": {
+            tr("for everybody and {stratum}", stratum=one.stratum): {
                 query for query in queries if stratum_of[query] in ("", one.stratum)
             }
             for one in spending.strata
@@ -360,15 +367,15 @@ def share_table(spending: Spending) -> Table:
         grid.append([number(total, text.fine_percent) for total in totals])
     ends = [main[level].chain_end for level in levels]
     titles = [
-        words(level if end == level else f"{level} to {end}")
+        words(level if end == level else f"{level} {tr('to')} {end}")
         for level, end in zip(levels, ends, strict=True)
     ]
     columns = [
-        Column("Query", False, cells=[*map(label, queries), *map(name, sums)]),
+        Column(tr("Query"), False, cells=[*map(label, queries), *map(name, sums)]),
         *gridded(titles, grid),
     ]
-    caption = f"Share of {spending.unit} by query and geolevel"
-    return Table.of("budget-shares", caption, columns, text.prose("share.note"))
+    caption = tr("Share of {unit} by query and geolevel", unit=spending.unit)
+    return Table.of("budget-shares", caption, columns, prose("share.note"))
 
 
 def noise_kinds(budget: Sequence[BudgetRow]) -> list[type[Mechanism]]:
@@ -383,27 +390,28 @@ def measured_table(spending: Spending, *, counted: bool = True) -> Table:
       spending: The spending to tabulate.
       counted: Whether the geounits of each row were counted.
     """
-    symbols = " or ".join(kind.symbol for kind in noise_kinds(spending.rows))
+    symbols = f" {tr('or')} ".join(tr(kind.symbol) for kind in noise_kinds(spending.rows))
     rows = spending.rows
     chains = (row.chain_end if row.chain_end != row.geolevel else None for row in rows)
     deviations = [math.sqrt(row.variance) for row in rows]
+    of, within = tr("of {unit}", unit=spending.unit), [NORMAL_90 * one for one in deviations]
     columns = [
-        labels("Query", (row.query for row in rows)),
-        labels("Geolevel", (row.geolevel for row in rows)),
-        labels("Down to", chains, "only children"),
-        numbers("Share", map(spending.share, rows), text.fine_percent, f"of {spending.unit}"),
-        fractions(spending.unit, (row.cost for row in rows), "exact"),
-        fractions(symbols, (row.parameter for row in rows), "exact parameter"),
-        numbers("Std. dev.", deviations, text.decimal, spending.records),
-        numbers("9 in 10", (NORMAL_90 * one for one in deviations), text.decimal, "within ±"),
-        numbers("Answers", (row.answers for row in rows), hint="per geounit"),
+        labels(tr("Query"), (row.query for row in rows)),
+        labels(tr("Geolevel"), (row.geolevel for row in rows)),
+        labels(tr("Down to"), chains, tr("only children")),
+        numbers(tr("Share"), map(spending.share, rows), text.fine_percent, of),
+        fractions(spending.unit, (row.cost for row in rows), tr("exact")),
+        fractions(symbols, (row.parameter for row in rows), tr("exact parameter")),
+        numbers(tr("Std. dev."), deviations, text.decimal, spending.records),
+        numbers(tr("9 in 10"), within, text.decimal, tr("within ±")),
+        numbers(tr("Answers"), (row.answers for row in rows), hint=tr("per geounit")),
     ]
     if counted:
-        columns.append(numbers("Geounits", (row.geounits for row in rows)))
-    note = text.prose("measured.note")
+        columns.append(numbers(tr("Geounits"), (row.geounits for row in rows)))
+    note = prose("measured.note")
     if any(row.charged == "together" for row in spending.rows):
-        note = f"{note} {text.TOGETHER}"
-    return Table.of("budget-table", "Every measured query", columns, note)
+        note = f"{note} {tr(text.TOGETHER)}"
+    return Table.of("budget-table", tr("Every measured query"), columns, note)
 
 
 def guarantee_section(
@@ -438,7 +446,7 @@ def guarantee_section(
         blocks.append(attacks_table([attacks_of(found, whole.definition.unit)], None))
     if accounts[0] is not None:
         blocks.append(account_table(accounts[0]))
-    return Section("privacy", "Privacy", text.prose("guarantee.lead"), blocks)
+    return Section("privacy", tr("Privacy"), prose("guarantee.lead"), blocks)
 
 
 def person_remark(manifest: Manifest) -> str:
@@ -450,25 +458,20 @@ def person_remark(manifest: Manifest) -> str:
     records, changed = manifest.records, next(iter(manifest.statements), None)
     if records == "persons" or changed is None:
         return ""
-    remark = text.prose("person.remark", records=records)
+    remark = prose("person.remark", records=records)
     if changed.comparable is Comparable.NONE or changed.total is None:
-        return f"{remark} To a person who moves from one to another nothing is promised."
+        return f"{remark} " + prose("person.unprotected")
     total, definition = Fraction(changed.total), manifest.privacy.definition
     two = group_total(definition, total, 2)
-    return (
-        f"{remark} A person who moves from one to another changes two: {text.unit(definition)} = "
-        f"{two} of this product. For larger changes nothing is promised beyond that of a group."
-    )
+    return f"{remark} " + prose("person.moves", unit=text.unit(definition), loss=two)
 
 
 def stated_loss(guarantee: Guarantee) -> str:
     """Return a guarantee in words, as plain text."""
     if guarantee.definition.is_pure:
-        return f"{text.EPSILON} = {guarantee.total}, pure differential privacy"
-    return (
-        f"{text.RHO} = {guarantee.total}, zero-concentrated differential privacy, and "
-        f"{text.EPSILON} = {text.upward(guarantee.epsilon)} at δ = {text.small(guarantee.delta)}"
-    )
+        return tr("ε = {total}, pure differential privacy", total=guarantee.total)
+    epsilon, delta = text.upward(guarantee.epsilon), text.small(guarantee.delta)
+    return prose("guarantee.stated", total=guarantee.total, epsilon=epsilon, delta=delta)
 
 
 def products_sections(manifest: Manifest, products: Sequence[Manifest]) -> list[Section]:
@@ -480,67 +483,64 @@ def products_sections(manifest: Manifest, products: Sequence[Manifest]) -> list[
     """
     if manifest.together is None:
         return []
-    names_of_all = " and ".join(product.records for product in products)
-    lead = text.prose(
-        "products.lead", names_of_all=names_of_all.capitalize(), records=manifest.records
-    )
-    caption = "Cost of all products together"
-    composition = account_table(manifest.together, "together", caption, text.prose("products.note"))
+    names_of_all = f" {tr('and')} ".join(product.records for product in products)
+    lead = prose("products.lead", names_of_all=names_of_all.capitalize(), records=manifest.records)
+    caption = tr("Cost of all products together")
+    composition = account_table(manifest.together, "together", caption, prose("products.note"))
     exact = (
         [words(row.query) for row in product.invariants]
-        + [f"limits by {words(limit.name)}" for limit in product.limits]
+        + [tr("limits by {name}", name=words(limit.name)) for limit in product.limits]
         for product in products
     )
     queries = (", ".join(map(words, query_order(product.budget))) for product in products)
     counts = (product.counted for product in products)
-    counted = [Cell("none") if count is None else number(count) for count in counts]
+    counted = [Cell(tr("none")) if count is None else number(count) for count in counts]
     columns = [
-        names("Product", (product.records for product in products)),
-        Column("Records", hint="in the microdata", cells=counted),
-        numbers("Cells", (product.schema.cells for product in products)),
-        names("Measured", queries, "queries"),
-        names("Published exactly", (", ".join(stated) or "nothing" for stated in exact)),
+        names(tr("Product"), (product.records for product in products)),
+        Column(tr("Records"), hint=tr("in the microdata"), cells=counted),
+        numbers(tr("Cells"), (product.schema.cells for product in products)),
+        names(tr("Measured"), queries, tr("queries")),
+        names(tr("Published exactly"), (", ".join(stated) or tr("nothing") for stated in exact)),
     ]
-    table = Table.of("products-table", "Products of this run", columns)
-    return [Section("products", "Products", lead, [table, composition])]
+    table = Table.of("products-table", tr("Products of this run"), columns)
+    return [Section("products", tr("Products"), lead, [table, composition])]
 
 
 def exact_section(manifest: Manifest) -> Section:
     """List invariants, geography and limits, which are published without noise."""
     stated = [(row.query, ", ".join(map(words, row.geolevels))) for row in manifest.invariants]
-    stated = stated or [("none", "")]
+    stated = stated or [(tr("none"), "")]
     columns = [
-        labels("Query", (query for query, _ in stated)),
-        names("Exact at", (levels for _, levels in stated)),
+        labels(tr("Query"), (query for query, _ in stated)),
+        names(tr("Exact at"), (levels for _, levels in stated)),
     ]
-    invariants = Table.of("invariants", "Queries published exactly", columns)
+    invariants = Table.of("invariants", tr("Queries published exactly"), columns)
     rows = manifest.geography
     columns = [
-        labels("Geolevel", (row.geolevel for row in rows)),
-        numbers("Digits", (row.digits for row in rows), hint="of geocode"),
-        numbers("Geounits", (row.geounits for row in rows)),
-        numbers("Measured", (row.measured for row in rows)),
-        numbers("Only children", (row.only_children for row in rows)),
+        labels(tr("Geolevel"), (row.geolevel for row in rows)),
+        numbers(tr("Digits"), (row.digits for row in rows), hint=tr("of geocode")),
+        numbers(tr("Geounits"), (row.geounits for row in rows)),
+        numbers(tr("Measured"), (row.measured for row in rows)),
+        numbers(tr("Only children"), (row.only_children for row in rows)),
     ]
-    geography = Table.of("geography", "Geounits of each geolevel", columns)
+    geography = Table.of("geography", tr("Geounits of each geolevel"), columns)
     from_data = manifest.geounits_source == FROM_DATA
-    lead = "Invariants carry no noise and lie outside the privacy guarantee. So does the list of "
-    lead += "geounits, " + ("taken from the data." if from_data else "which was public before.")
+    lead = prose("exact.lead_from_data") if from_data else prose("exact.lead")
     blocks: list[Block] = [Row([invariants, geography])]
     if manifest.limits:
         blocks.append(_limits_table(manifest))
-    return Section("exact", "Published exactly", lead, blocks)
+    return Section("exact", tr("Published exactly"), lead, blocks)
 
 
 def _limits_table(manifest: Manifest) -> Table:
     limits = manifest.limits
     stated = {limit.kind for limit in limits}
-    notes = (kind.limit.note for kind in KINDS if kind.limit.kind in stated)
-    kept_at = (", ".join(map(words, limit.geolevels)) or "every geolevel" for limit in limits)
+    notes = (tr(kind.limit.note) for kind in KINDS if kind.limit.kind in stated)
+    kept_at = (", ".join(map(words, limit.geolevels)) or tr("every geolevel") for limit in limits)
     columns = [
-        labels("Kind", (limit.kind for limit in limits)),
-        labels("Of", (limit.name for limit in limits)),
-        names("Types", (", ".join(map(words, limit.types or ())) for limit in limits)),
-        names("Holds at", kept_at),
+        labels(tr("Kind"), (tr(limit.kind) for limit in limits)),
+        labels(tr("Of"), (limit.name for limit in limits)),
+        names(tr("Types"), (", ".join(map(words, limit.types or ())) for limit in limits)),
+        names(tr("Holds at"), kept_at),
     ]
-    return Table.of("limits", "Limits that counts keep", columns, " ".join(filter(None, notes)))
+    return Table.of("limits", tr("Limits that counts keep"), columns, " ".join(filter(None, notes)))

@@ -15,7 +15,8 @@ from das.privacy.semantics import Change
 from das.rational import stated_fraction
 from jobs.pipeline.documents.account import Guarantee, covering
 from jobs.pipeline.documents.manifest import Manifest, ReleaseManifest, Statement
-from jobs.pipeline.neighborhoods import FROM_DATA, explained
+from jobs.pipeline.language import prose, spoken, tr, with_separators
+from jobs.pipeline.neighborhoods import FROM_DATA, explained, relation_words
 from jobs.pipeline.printable import counted
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import (
@@ -30,13 +31,14 @@ from jobs.pipeline.report.budget import (
 from jobs.pipeline.report.page import render
 from jobs.pipeline.report.table import Cell, Column, Table, labels, numbers
 from jobs.pipeline.report.text import words
-from jobs.pipeline.report.tiles import NOT_VERIFIED
+from jobs.pipeline.report.tiles import banners
 from jobs.pipeline.storage.files import READABLE, replace_file
 from jobs.pipeline.storage.place import Place
 
 _SIGNATURES = ("Prepared by", "Privacy reviewed by", "Release approved by")
 _HOUSEHOLD = 4  # records of the example of a group
 _MOST_QUERIES = 14  # rows of the budget that fit; of more, geolevels alone are listed
+_ODDS = "{factor} to 1"
 _PLAIN_ODDS = 1_000_000  # larger ones are powers of ten
 
 
@@ -78,7 +80,8 @@ def write_certificate(manifests: Sequence[Manifest], verified: Verified, out: Pl
     Raises:
       OutputError: The file cannot be written.
     """
-    write_page(manifests, [_of_census(manifest) for manifest in manifests], verified, out)
+    with spoken(manifests[-1].language):
+        write_page(manifests, [_of_census(manifest) for manifest in manifests], verified, out)
 
 
 def _of_census(manifest: Manifest) -> dict[str, Any]:
@@ -87,24 +90,25 @@ def _of_census(manifest: Manifest) -> dict[str, Any]:
     protects_none = privacy.neighborhood.comparable is Comparable.NONE
     spending = Spending.of(manifest)
     is_wide = len(query_order(spending.rows)) > _MOST_QUERIES
-    source = "was public before."
+    source = prose("geounits.public")
     if manifest.geounits_source == FROM_DATA:
-        source = "comes from the confidential data and is published as it is."
+        source = prose("geounits.from_data")
+    limits = relation_words(privacy.neighbors, privacy.neighborhood)
     remarks = [
-        f"The list of geounits {source}",
+        source,
         person_remark(manifest),
         relations(spending),
-        "" if protects_none else privacy.neighborhood.in_words,
-        "" if privacy.nearest is None else explained(privacy.nearest),
+        "" if protects_none else limits,
+        explained(privacy.nearest, privacy),
     ]
     for level in manifest.solve:
         if level.learned is not None and level.learned.corrected:
             tables = level.learned.source.partition(":")[0]
-            remarks.append(f"Counts were corrected by regressions on {tables}.")
+            remarks.append(tr("Counts were corrected by regressions on {tables}.", tables=tables))
     advantages = [] if privacy.attacks is None else [privacy.attacks.advantage]
     return {
         "many": manifest.records,
-        "neighborhood": privacy.neighborhood.in_words,
+        "neighborhood": limits,
         "protects_none": protects_none,
         "states_household": any(one.change is Change.HOUSEHOLD for one in manifest.statements),
         "changes": changes_table(
@@ -112,9 +116,10 @@ def _of_census(manifest: Manifest) -> dict[str, Any]:
         ),
         "budget": _levels_table(spending) if is_wide else share_table(spending),
         "exact": [
-            (row.query, f"at {', '.join(map(words, row.geolevels))}") for row in manifest.invariants
+            (row.query, f"{tr('at')} {', '.join(map(words, row.geolevels))}")
+            for row in manifest.invariants
         ],
-        "limits": [f"{words(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
+        "limits": [f"{tr(limit.kind)} {words(limit.name)}".strip() for limit in manifest.limits],
         "remarks": [remark for remark in remarks if remark],
         "open_sessions": manifest.open_sessions,
     }
@@ -147,10 +152,10 @@ def write_page(
     shared = {
         "manifest": manifest,
         "products": products,
-        "unverified": None if is_verified else NOT_VERIFIED,
+        "unverified": None if is_verified else banners(manifest)[-1],
         "account": None if manifest.account is None else account_table(manifest.account),
         "identity": _identity(manifests, [product["many"] for product in products], verified),
-        "signatures": _SIGNATURES if is_verified else (),
+        "signatures": [*map(tr, _SIGNATURES)] if is_verified else (),
     }
     page = render(
         "certificate.html.j2",
@@ -191,15 +196,15 @@ def odds(epsilon: float) -> str:
     """
     if epsilon > 700:  # beyond the largest float
         power = math.ceil(epsilon / math.log(10))
-        return f"10{str(power).translate(text.SUPERSCRIPT)} to 1"
+        return tr(_ODDS, factor=f"10{str(power).translate(text.SUPERSCRIPT)}")
     factor = math.exp(epsilon) * (1 + 1e-12)
     if factor < 100:
-        return f"{math.ceil(100 * factor) / 100:.2f} to 1"
+        return tr(_ODDS, factor=with_separators(f"{math.ceil(100 * factor) / 100:.2f}"))
     if factor < _PLAIN_ODDS:
-        return f"{math.ceil(factor):,} to 1"
+        return tr(_ODDS, factor=text.integer(math.ceil(factor)))
     power = math.floor(math.log10(factor))
     mantissa = math.ceil(10 * factor / 10.0**power) / 10
-    return f"{text.scientific(mantissa * 10.0**power)} to 1"
+    return tr(_ODDS, factor=text.scientific(mantissa * 10.0**power))
 
 
 Loss = tuple[str, float, float]
@@ -228,12 +233,12 @@ def _with_whole(
     first, of_first, _ = changes[0]
     rows: list[ChangeRow] = []
     if of_first is not None:  # else no two possible data sets are left to compare
-        rows.append((f"{first}; all releases", loss_of(whole), ()))
+        rows.append((tr("{change}; all releases", change=first), loss_of(whole), ()))
     for what, loss, advantages in changes:
         if loss is not None and of_product.definition is not whole.definition:
             rho = to_zero_concentrated(Pure(stated_fraction(loss[0]))).rho
             loss = (str(rho), *loss[1:])
-        rows.append((f"{what}; this product alone", loss, advantages))
+        rows.append((tr("{change}; this product alone", change=what), loss, advantages))
     return rows
 
 
@@ -252,32 +257,33 @@ def changes_table(manifest: ReleaseManifest, changes: Sequence[ChangeRow]) -> Ta
     whole, rows = whole_of(manifest), []
     for what, loss, advantages in _with_whole(manifest, changes, whole):
         if loss is None:
-            rows.append([Cell(what), *[Cell("not protected")] * 4])
+            rows.append([Cell(what), *[Cell(tr("not protected"))] * 4])
             continue
         total, epsilon, epsilon_simple = loss
         attacks = attacks_of_total(whole.definition, stated_fraction(total))
         advantage = min([float(attacks.advantage()), *advantages])
         right = min(math.ceil(500 * (1 + advantage)) / 10, 100)
-        shown = (what, odds(epsilon_simple), f"{right:.1f} of 100", text.upward(epsilon))
+        guesses = tr("{share} of 100", share=with_separators(f"{right:.1f}"))
+        shown = (what, odds(epsilon_simple), guesses, text.upward(epsilon))
         rows.append([*map(Cell, shown), Cell(total, code=True)])
     columns = [
-        Column("The two possible records differ in", numeric=False),
-        Column("Even odds become at most"),
-        Column("Right guesses at most"),
-        Column(f"{text.EPSILON} at δ"),
-        Column(f"{text.unit(whole.definition)}, exact"),
+        Column(tr("The two possible records differ in"), numeric=False),
+        Column(tr("Even odds become at most")),
+        Column(tr("Right guesses at most")),
+        Column(tr("ε at δ")),
+        Column(tr("{unit}, exact", unit=text.unit(whole.definition))),
     ]
     if whole.definition.is_pure:  # epsilon holds at any delta
         del columns[3]
         rows = [row[:3] + row[4:] for row in rows]
-    return Table("changes", "What can be learned of one record", columns, rows)
+    return Table("changes", tr("What can be learned of one record"), columns, rows)
 
 
 def _change(one: Statement, advantages: Sequence[float]) -> ChangeRow:
     """Return the row of a statement; `advantages` are empty unless it is about whole records."""
-    what = CHANGES[one.change].format(words(one.name))
+    what = tr(CHANGES[one.change], name=words(one.name))
     if one.change is Change.RECORD:
-        what = "anything, the place included"
+        what = tr("anything, the place included")
     is_void = one.comparable is Comparable.NONE
     if is_void or one.total is None or one.epsilon is None or one.epsilon_simple is None:
         return what, None, ()
@@ -292,11 +298,12 @@ def _levels_table(spending: Spending) -> Table:
         if row.chain_end == row.geolevel:
             shares[row.geolevel] = shares.get(row.geolevel, 0.0) + spending.share(row)
     columns = [
-        labels("Geolevel", shares),
-        numbers(f"Share of {spending.unit}", shares.values(), text.fine_percent),
+        labels(tr("Geolevel"), shares),
+        numbers(tr("Share of {unit}", unit=spending.unit), shares.values(), text.fine_percent),
     ]
-    note = f"{len(query_order(spending.rows))} queries; the report lists each."
-    return Table.of("budget", "Budget by geolevel", columns, note)
+    queries = len(query_order(spending.rows))
+    note = tr("{queries} queries; the report lists each.", queries=queries)
+    return Table.of("budget", tr("Budget by geolevel"), columns, note)
 
 
 def _identity(
@@ -306,28 +313,28 @@ def _identity(
     manifest, digests = manifests[-1], list[tuple[str, str, bool]]()
     software = manifest.software
     for name, one, digest in zip(products, manifests, verified.manifests, strict=True):
-        of = f" of {name}" if len(products) > 1 else ""
+        of = f" {tr('of {name}', name=name)}" if len(products) > 1 else ""
         ledger = next((file.sha256 for file in one.files if file.path == "ledger.jsonl"), None)
-        digests.append((f"Manifest{of}, SHA-256", digest, True))
-        digests += [(f"Ledger{of}, SHA-256", ledger, True)] if ledger else []
+        digests.append((f"{tr('Manifest')}{of}, SHA-256", digest, True))
+        digests += [(f"{tr('Ledger')}{of}, SHA-256", ledger, True)] if ledger else []
     checked = ", ".join(
-        counted(count, words(kind))
+        with_separators(counted(count, tr(words(kind))))
         for kind, count in verified.checked.items()
         if isinstance(count, int) and count
     )
     return [
-        ("Created", text.moment(manifest.created), False),
+        (tr("Created"), text.moment(manifest.created), False),
         (
-            "Software",
-            f"{software.name} {software.version}, source "
-            f"{software.revision or text.NOT_RECORDED}, Python {software.python}",
+            tr("Software"),
+            f"{software.name} {software.version}, {tr('source')} "
+            f"{software.revision or tr(text.NOT_RECORDED)}, Python {software.python}",
             False,
         ),
-        ("Configuration", manifest.configuration_digest, True),
+        (tr("Configuration"), manifest.configuration_digest, True),
         *digests,
         (
-            "Verified",
-            f"{text.moment(verified.when)}: every digest is right, budget and sums hold; {checked}",
+            tr("Verified"),
+            prose("verified", when=text.moment(verified.when), checked=checked),
             False,
         ),
     ]

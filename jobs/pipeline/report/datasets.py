@@ -19,6 +19,7 @@ from jobs.pipeline.config.product import file_stems
 from jobs.pipeline.documents.account import covering
 from jobs.pipeline.documents.codebook import Codebook, CodedColumn, CodedDataset
 from jobs.pipeline.documents.manifest import Manifest, Output, ReleasedFile, ReleaseManifest
+from jobs.pipeline.language import prose, tr
 from jobs.pipeline.neighborhoods import FROM_DATA
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import Spending, relations, stated_loss
@@ -36,10 +37,6 @@ _TEXTS: dict[str, Any] = yaml.safe_load(
 )
 _ROWS: dict[str, str] = _TEXTS["rows"]
 FILES: dict[str, str] = _TEXTS["files"]
-_UNLABELLED = (
-    "One whole number per answer, in the order of the levels in manifest.json; of several "
-    "attributes, the last runs fastest."
-)
 
 
 def described(manifest: Manifest) -> list[CodedDataset]:
@@ -111,7 +108,7 @@ def meaning_of_file(path: str) -> str:
     """Return the purpose of a file that is not a dataset; empty if unknown."""
     name = path.removeprefix(_ABOVE)
     by_ending = (text for ending, text in _TEXTS["endings"].items() if name.endswith(ending))
-    return FILES.get(name) or next(by_ending, "")
+    return tr(FILES.get(name) or next(by_ending, ""))
 
 
 def files_section(
@@ -124,16 +121,16 @@ def files_section(
       values: Variables of `files.html.j2`: meanings, other files, an example and a remark.
       tables: Further tables, shown below the table of datasets.
     """
-    lead = "All tables are Parquet or CSV; every dataset names its files and their digests."
+    lead = tr("All tables are Parquet or CSV; every dataset names its files and their digests.")
     columns = [
-        codes("Path", (output.path for output in outputs)),
-        numbers("Rows", (output.rows for output in outputs)),
-        numbers("Size", (output.bytes for output in outputs), text.size),
+        codes(tr("Path"), (output.path for output in outputs)),
+        numbers(tr("Rows"), (output.rows for output in outputs)),
+        numbers(tr("Size"), (output.bytes for output in outputs), text.size),
         codes("SHA-256", (output.sha256 for output in outputs)),
     ]
-    table = Table.of("files", "Files of the release", columns)
+    table = Table.of("files", tr("Files of the release"), columns)
     blocks: list[Block] = [Prose("files.html.j2", values), table, *tables]
-    return Section("files", "Files and how to read them", lead, blocks)
+    return Section("files", tr("Files and how to read them"), lead, blocks)
 
 
 def _kind(path: str) -> str:
@@ -156,23 +153,22 @@ def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> Code
 
     def meaning(column: str) -> str:
         if column == "geocode" and census:
-            return f"{meanings[column]} {_whose(manifest, census, bare, levels)}"
+            return f"{tr(meanings[column])} {_whose(manifest, census, bare, levels)}"
         if bare.startswith(("microdata", "joined")) and column in attributes:
-            return f"The level of {column}, by its label."
+            return tr("The level of {column}, by its label.", column=column)
         if bare.startswith("joined") and column != "geocode":
             units = outputs[0].columns[1].name.removesuffix(f"_{NUMBER}")
             what = column.removeprefix(f"{units}_")
             if what == NUMBER:
-                return (
-                    f"The number of its unit: the row of the geounit in the microdata of {units}."
-                )
-            return f"The level of {what} of its unit, by its label."
+                return prose("column.unit", units=units)
+            return tr("The level of {column} of its unit, by its label.", column=what)
         if bare == "tables":
             known: str | None = {**meanings, **_TEXTS["table_columns"]}.get(column)
-            return known or f"The label of {column.removesuffix(' (attribute)')}."
+            label = column.removesuffix(" (attribute)")
+            return tr(known) if known else tr("The label of {column}.", column=label)
         if bare in ("invariants", "given") and column == "answers":
-            return _UNLABELLED
-        return meanings.get(column, "").replace("{records}", counted)
+            return prose("column.answers")
+        return tr(meanings.get(column, ""), records=counted)
 
     types: dict[str, str] = {}
     having: dict[str, list[str]] = {}
@@ -186,14 +182,16 @@ def _described(manifest: Manifest, kind: str, outputs: Sequence[Output]) -> Code
 
     def only(column: str) -> str:
         there = [level for level in manifest.geolevels if level in having[column]]
-        return f" Only at {', '.join(there)}." if len(having[column]) < len(outputs) else ""
+        if len(having[column]) == len(outputs):
+            return ""
+        return " " + tr("Only at {geolevels}.", geolevels=", ".join(there))
 
     return CodedDataset(
         path=kind,
         geolevels=tuple(v for v in manifest.geolevels if v in levels)
         if kind.endswith(LEVEL)
         else (),
-        row=_ROWS.get(bare, "").replace("{records}", counted),
+        row=tr(_ROWS.get(bare, ""), records=counted),
         columns=tuple(
             CodedColumn(name=name, type=shown, meaning=meaning(name) + only(name))
             for name, shown in types.items()
@@ -211,12 +209,16 @@ def _whose(manifest: Manifest, census: Sequence[str], bare: str, levels: set[str
       levels: Geolevels of the dataset.
     """
     if bare.startswith(("microdata", "joined")):
-        return "Of the census."
+        return tr("Of the census.")
     if bare in ("tables", "h1"):
         alone = ", ".join(v for v in manifest.levels if v in levels and v not in census)
-        return f"Of the census, at {alone} of the spine." if alone else "Of the census."
+        if not alone:
+            return tr("Of the census.")
+        return tr("Of the census, at {geolevels} of the spine.", geolevels=alone)
     off = ", ".join(row.geolevel for row in manifest.off_spine if row.geolevel in levels)
-    return f"Of the spine, at {off} of the census." if off else "Of the spine."
+    if not off:
+        return tr("Of the spine.")
+    return tr("Of the spine, at {geolevels} of the census.", geolevels=off)
 
 
 def _level(output: Output) -> str:
@@ -325,6 +327,8 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "about": about,
         "title": f"{about.title}, {manifest.records}" if about.title else manifest.name,
         "manifest": manifest,
+        "not_for_release": manifest.not_for_release,
+        "is_drawn_elsewhere": manifest.origin is not None,
         "census": census_levels(manifest),
         "folder": "../.." if any(one.path.startswith(_ABOVE) for one in manifest.outputs) else ".",
         "product": manifest.records if manifest.together else None,
@@ -332,7 +336,7 @@ def readme(manifest: Manifest, about: AboutConfig) -> str:
         "unit": text.unit(manifest.privacy.definition),
         "own": None if whole is manifest.privacy else stated_loss(manifest.privacy),
         "datasets": [(dataset, _use_of(dataset)) for dataset in described(manifest)],
-        "files": {**{name: FILES[name] for name in _WRITTEN}, **dict(census_files(manifest))},
+        "files": {**{name: tr(FILES[name]) for name in _WRITTEN}, **dict(census_files(manifest))},
         "from_data": manifest.geounits_source == FROM_DATA,
         "measured": _drawn(manifest),
         "relations": relations(Spending.of(manifest)),
@@ -357,8 +361,8 @@ def release_readme(products: Sequence[Manifest], name: str, about: AboutConfig) 
         "about": about,
         "title": about.title or name,
         "products": products,
-        "geography": _ROWS["geography"],
-        "files": {file: FILES[file] for file in there},
+        "geography": tr(_ROWS["geography"]),
+        "files": {file: tr(FILES[file]) for file in there},
         "not_for_release": any(one.not_for_release for one in products),
         "is_drawn_elsewhere": any(one.origin for one in products),
     }

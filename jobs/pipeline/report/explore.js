@@ -83,13 +83,15 @@ function answersOf(level, table) {
   return tables.get(key);
 }
 
+const tr = (message, values = {}) => (header.messages[message] || message).replace(/\{(\w+)\}/g, (all, name) => values[name] ?? all);
+const local = (text) => text.replace(/[,.]/g, (mark) => (mark === "," ? tr("1,234.5")[1] : tr("1,234.5").at(-2)));
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const signed = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", MINUS);  // 0.0, not -0.0
-const integer = (value) => signed(whole.format(value));
-const decimal = (value) => signed((Math.abs(value) >= 1e5 ? whole : tenth).format(value));
-const range = (low, high, show) => `${show(low)} to ${show(high)}`;
-const interval = (row) => row.error ? range(row.low, row.high, decimal) : "exact";
+const integer = (value) => local(signed(whole.format(value)));
+const decimal = (value) => local(signed((Math.abs(value) >= 1e5 ? whole : tenth).format(value)));
+const range = (low, high, show) => tr("{low} to {high}", { low: show(low), high: show(high) });
+const interval = (row) => row.error ? range(row.low, row.high, decimal) : tr("exact");
 const words = (name) => name.replaceAll(" * ", " \u00d7 ").replaceAll("_", " ");
 
 // --- state --------------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ async function suggest() {
       element("span", { text: name === code ? code : `${name} (${code})` }),
       element("small", { text: words(header.levels[level].name) }));
   }));
-  if (text.trim() && !rows.length) rows.push(element("li", { text: "No place has this name or code" }));
+  if (text.trim() && !rows.length) rows.push(element("li", { text: tr("No place has this name or code") }));
   at("hits").replaceChildren(...rows);
   at("hits").hidden = !rows.length;
   at("search").setAttribute("aria-expanded", String(rows.length > 0));
@@ -226,15 +228,15 @@ async function card(level, unit) {
   const [name, code] = await nameOf(level, unit);
   const found = await answersOf(level, state.table);
   const table = header.tables[state.table];
-  const away = element("button", { type: "button", class: "away", "aria-label": `Remove ${name}`, text: "\u00d7", onclick: () => drop(level, unit) });
+  const away = element("button", { type: "button", class: "away", "aria-label": tr("Remove {name}", { name }), text: "\u00d7", onclick: () => drop(level, unit) });
   const under = name === code || code === "0" ? words(header.levels[level].name) : `${code}, ${words(header.levels[level].name)}`;
   const made = element("article", { class: "card" },
     element("h3", {}, element("span", { text: name }, element("small", { text: under })), away));
   if (!found) {
-    made.append(element("p", { class: "absent", text: `${words(table.name)} of every ${words(header.levels[level].name)} was left out of this page for its size.` }));
+    made.append(element("p", { class: "absent", text: tr("{table} of every {geolevel} was left out of this page for its size.", { table: words(table.name), geolevel: words(header.levels[level].name) }) }));
     return made;
   }
-  const heads = ["", "Protected", ...(found.off ? ["Error"] : []), ...(found.estimated ? ["Estimate", `${100 * header.confidence} % interval`] : [])];
+  const heads = ["", tr("Protected"), ...(found.off ? ["Error"] : []), ...(found.estimated ? [tr("Estimate"), tr("{confidence} % interval", { confidence: 100 * header.confidence })] : [])];
   const body = table.labels.map((label, answer) => {
     const row = found.get(answer, unit);
     const count = element("td", { class: "number", text: integer(row.count) });
@@ -249,7 +251,7 @@ async function card(level, unit) {
     return element("tr", answer === state.answer ? { class: "chosen" } : {}, ...cells);
   });
   const head = element("tr", {}, ...heads.map((text, i) => element("th", { scope: "col", class: i ? "number" : "", text })));
-  const label = `${words(table.name)} of ${name}`;
+  const label = tr("{table} of {place}", { table: words(table.name), place: name });
   made.append(element("div", { class: "answers", tabindex: "0", role: "region", "aria-label": label },
     element("table", {}, element("thead", {}, head), element("tbody", {}, ...body))));
   return made;
@@ -258,12 +260,12 @@ async function card(level, unit) {
 // --- places -------------------------------------------------------------------------------------
 
 const COLUMNS = {
-  code: ["Place", (row) => row.unit],
-  count: ["Protected", (row) => row.count],
+  code: [tr("Place"), (row) => row.unit],
+  count: [tr("Protected"), (row) => row.count],
   off: ["Error", (row) => row.off],
-  estimate: ["Estimate", (row) => row.estimate],
+  estimate: [tr("Estimate"), (row) => row.estimate],
   error: ["\u00b1", (row) => row.error],
-  low: ["interval", (row) => row.low],
+  low: [tr("{confidence} % interval", { confidence: 100 * header.confidence }), (row) => row.low],
 };
 
 async function list() {
@@ -281,12 +283,11 @@ async function list() {
   const value = COLUMNS[state.sort][1];
   shown.sort((a, b) => (state.down ? value(b) - value(a) : value(a) - value(b)) || a.unit - b.unit);
   const picked = new Set(state.picked.filter(([l]) => l === level).map(([, unit]) => unit));
-  at("list-caption").textContent = `${label}, by ${words(header.levels[level].name)} (${integer(shown.length)})` + (found ? "" : ": left out of this page for its size");
+  at("list-caption").textContent = tr("{table}, by {geolevel} ({places})", { table: label, geolevel: words(header.levels[level].name), places: integer(shown.length) }) + (found ? "" : tr(": left out of this page for its size"));
   const head = at("list").tHead.rows[0];
   const kind = (key, i) => (i ? "number" : "") + (key === "low" ? " wide-only" : "");
   head.replaceChildren(...columns.map((key, i) => {
-    const title = key === "low" ? `${100 * header.confidence} % ${COLUMNS[key][0]}` : COLUMNS[key][0];
-    const th = element("th", { scope: "col", class: kind(key, i) }, element("button", { type: "button", text: title, onclick: () => {
+    const th = element("th", { scope: "col", class: kind(key, i) }, element("button", { type: "button", text: COLUMNS[key][0], onclick: () => {
       [state.sort, state.down] = [key, state.sort === key ? !state.down : key !== "code"];
       state.rows = ROWS;
       list();
@@ -306,7 +307,7 @@ async function list() {
     } }, first, ...cells);
   }));
   at("more").hidden = shown.length <= state.rows;
-  at("more").textContent = `Show ${integer(Math.min(ROWS, shown.length - state.rows))} more`;
+  at("more").textContent = tr("Show {places} more", { places: integer(Math.min(ROWS, shown.length - state.rows)) });
 }
 
 // The parents of the chosen geolevel, to narrow the list.
@@ -317,7 +318,7 @@ async function parents() {
   if (!above) { state.within = ""; return; }
   const { codes, names } = await placesOf(above);
   if (!codes.some((code) => state.within === code)) state.within = "";
-  options(select, [["", `every ${words(header.levels[above].name)}`], ...codes.map((code, i) => [code, names[i] || code])], state.within);
+  options(select, [["", tr("every {geolevel}", { geolevel: words(header.levels[above].name) })], ...codes.map((code, i) => [code, names[i] || code])], state.within);
 }
 
 // Whether geocodes of a geolevel begin with those of another.
@@ -329,10 +330,10 @@ function isIn(level, other) {
 // --- map ----------------------------------------------------------------------------------------
 
 const MEASURES = {
-  count: ["protected count", (row) => row.count, integer],
-  share: ["share of the table", (row) => row.share, (v) => `${decimal(100 * v)} %`],
-  estimate: ["estimate", (row) => row.estimate, decimal],
-  error: ["half width of the interval", (row) => header.factor * row.error, decimal],
+  count: [tr("protected count"), (row) => row.count, integer],
+  share: [tr("share of the table"), (row) => row.share, (v) => `${decimal(100 * v)} %`],
+  estimate: [tr("estimate"), (row) => row.estimate, decimal],
+  error: [tr("half width of the interval"), (row) => header.factor * row.error, decimal],
   off: ["error, which is confidential", (row) => row.off, (v) => (v > 0 ? "+" : "") + integer(v)],
 };
 const map = { shapes: null, colors: [], rows: [], scale: 1, x: 0, y: 0, fit: 1, over: -1 };
@@ -527,8 +528,8 @@ async function tell(index) {
   draw();
   if (!row) { at("under").textContent = "\u00a0"; return; }
   const [name, code] = await nameOf(row.level, row.unit);
-  const more = row.row.error ? `, estimate ${decimal(row.row.estimate)} (${interval(row.row)})` : "";
-  at("under").textContent = `${name}${name === code ? "" : ` (${code})`}: protected ${integer(row.row.count)}${more}`;
+  const more = row.row.error ? tr(", estimate {estimate} ({interval})", { estimate: decimal(row.row.estimate), interval: interval(row.row) }) : "";
+  at("under").textContent = `${name}${name === code ? "" : ` (${code})`}: ${tr("protected {count}", { count: integer(row.row.count) })}${more}`;
 }
 
 function zoom(factor, x = canvas.width / 2, y = canvas.height / 2) {
@@ -623,7 +624,7 @@ async function show() {
 }
 
 async function start() {
-  if (!("DecompressionStream" in window)) throw new Error("This browser is too old for this page: it cannot unpack it.");
+  if (!("DecompressionStream" in window)) throw new Error(tr("This browser is too old for this page: it cannot unpack it."));
   const asked = read();
   for (const one of asked) {
     const [level, code] = one.includes(":") ? one.split(":") : ["", one];

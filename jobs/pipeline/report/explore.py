@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.language import catalogue, current, tr, with_separators
 from jobs.pipeline.report import text
 from jobs.pipeline.report.internal import CONFIDENTIAL
 from jobs.pipeline.report.page import render
@@ -42,22 +44,25 @@ def write_explore_page(
       OutputError: The file cannot be written.
     """
     is_internal = mode != READABLE
+    script = (files("jobs.pipeline.report") / "explore.js").read_text("utf-8")
+    messages = catalogue(current())
+    shown = {**header, "messages": {m: messages[m] for m in messages if f'tr("{m}"' in script}}
     context = {
         "title": manifest.name,
         "records": manifest.records,
-        "kind": "Internal exploration" if is_internal else "Explore the release",
+        "kind": "Internal exploration" if is_internal else tr("Explore the release"),
         "internal": is_internal,
         "banners": [*([CONFIDENTIAL] if is_internal else []), *banners(manifest)],
         "facts": [
-            ("Created", text.moment(manifest.created)),
-            ("Configuration", f"{manifest.configuration_digest[:16]}…"),
+            (tr("Created"), text.moment(manifest.created)),
+            (tr("Configuration"), f"{manifest.configuration_digest[:16]}…"),
         ],
-        "confidence": f"{100 * header['confidence']:.10g}",
-        "odds": f"{round(100 * header['confidence'])} of 100",
+        "confidence": with_separators(f"{100 * header['confidence']:.10g}"),
+        "odds": tr("{share} of 100", share=round(100 * header["confidence"])),
         "notes": header["notes"],
         "has_map": header["map"] is not None,
         # Within a script, "<" might end the element.
-        "header": Markup(json.dumps(header, ensure_ascii=True).replace("<", "\\u003c")),
+        "header": Markup(json.dumps(shown, ensure_ascii=True).replace("<", "\\u003c")),
         "packed": Markup(packed),  # base64
     }
     page = render(

@@ -9,6 +9,7 @@ from jobs.pipeline.documents.evaluation import Evaluation
 from jobs.pipeline.documents.intervals import read_intervals
 from jobs.pipeline.documents.manifest import Manifest, read_manifest, read_release
 from jobs.pipeline.documents.summary import read_summary
+from jobs.pipeline.language import spoken
 from jobs.pipeline.report.datasets import with_shared
 from jobs.pipeline.storage.files import refuse_foreign
 from jobs.pipeline.storage.layout import (
@@ -77,9 +78,11 @@ def write_public_reports(
         for file in files:
             refuse_foreign(file, b"<!DOCTYPE html>", "a report, which is replaced")
     for one, file in zip(products, files, strict=True):
-        intervals = read_intervals(one.release, one.manifest.levels[-1])
-        accuracy = read_accuracy(one.release, one.manifest.geography)
-        write_public_report(one.manifest, file, intervals, accuracy, of=manifests, remedy=remedy)
+        shown = one.manifest
+        intervals = read_intervals(one.release, shown.levels[-1])
+        accuracy = read_accuracy(one.release, shown.geography)
+        with spoken(shown.language):
+            write_public_report(shown, file, intervals, accuracy, of=manifests, remedy=remedy)
     return files
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from jobs.pipeline.documents.evaluation import Evaluation, ParityResult
 from jobs.pipeline.documents.manifest import Manifest
+from jobs.pipeline.language import prose, tr
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Prose, Section
 from jobs.pipeline.report.plots import DotRow, Figure, dot_rows
@@ -68,8 +69,8 @@ class Groups:
     def columns(self, sizes: str, cells: Sequence[Sequence[Cell]]) -> list[Column]:
         """Return columns of the whole population and each group: sizes, and cells by geolevel."""
         return [
-            Column("Group", False, cells=[name("everybody"), *map(label, self.labels)]),
-            numbers(sizes, [sum(self.sizes), *self.sizes], hint="in all"),
+            Column(tr("Group"), False, cells=[name(tr("everybody")), *map(label, self.labels)]),
+            numbers(sizes, [sum(self.sizes), *self.sizes], hint=tr("in all")),
             *gridded(map(words, self.levels), cells),
         ]
 
@@ -87,7 +88,7 @@ def groups_section(evaluation: Evaluation, records: str) -> Section:
       evaluation: Evaluation of the release.
       records: Name of the records, such as persons or units.
     """
-    caption = text.prose("groups.caption", records=records, reading=_READING)
+    caption = prose("groups.caption", records=records, reading=_reading())
     blocks = group_blocks(groups_of(evaluation), evaluation.levels, caption, "true")
     if evaluation.parity:
         blocks.append(_parity_table(evaluation))
@@ -114,17 +115,15 @@ def expected_section(manifest: Manifest) -> Section:
         listed.append(
             Groups(groups.groups, groups.labels, sizes, groups.floor, levels, relative, everybody)
         )
-    caption = text.prose("expected.caption", records=manifest.records, reading=_READING)
+    caption = prose("expected.caption", records=manifest.records, reading=_reading())
     blocks = group_blocks(listed, manifest.levels, caption, "released")
     if listed:
         blocks.append(_expected_table(manifest))
-    return Section("groups", "For whom errors are larger", text.prose("expected.lead"), blocks)
+    return Section("groups", tr("For whom errors are larger"), prose("expected.lead"), blocks)
 
 
-_READING = (
-    "A logarithmic scale; no dot means no error. The short line is everybody. The figure has the "
-    f"{_MOST_DRAWN} groups of a query with the largest errors."
-)
+def _reading() -> str:
+    return prose("groups.reading", groups=_MOST_DRAWN)
 
 
 def group_blocks(
@@ -152,7 +151,7 @@ def group_blocks(
     blocks: list[Block] = [_grid(index, one, kind) for index, one in enumerate(listed)]
     if rows:
         dots = dot_rows("groups", [*map(words, levels)], rows)
-        legend = [("released", "group"), ("raw", "everybody")]
+        legend = [("released", tr("group")), ("raw", tr("everybody"))]
         blocks.insert(0, Figure("groups", dots, caption, legend))
     return blocks
 
@@ -183,7 +182,7 @@ def _compared(evaluation: Evaluation) -> dict[str, list[ParityResult]]:
 
 
 def _lead(evaluation: Evaluation, records: str) -> str:
-    lead = text.prose("groups.lead")
+    lead = prose("groups.lead")
     worst = [
         (group.to_everybody, group, results[-1])
         for results in _compared(evaluation).values()
@@ -204,9 +203,10 @@ def _lead(evaluation: Evaluation, records: str) -> str:
 def _grid(index: int, one: Groups, kind: str) -> Table:
     """Tabulate relative errors of the groups of a query by geolevel."""
     shades = shaded(one.by_group, text.fine_percent, logarithmic=True)
-    note = text.prose("groups.note", floor=one.floor)
-    columns = one.columns(kind.capitalize(), shades)
-    return Table.of(f"groups-{index}", f"Errors by {words(one.name)}", columns, note)
+    note = prose("groups.note", floor=one.floor)
+    columns = one.columns(tr(kind.capitalize()), shades)
+    caption = tr("Errors by {query}", query=words(one.name))
+    return Table.of(f"groups-{index}", caption, columns, note)
 
 
 def _expected_table(manifest: Manifest) -> Table:
@@ -218,16 +218,23 @@ def _expected_table(manifest: Manifest) -> Table:
         for (_, level), l1, size in zip(rows, errors, sizes, strict=True)
     )
     columns = [
-        labels("Groups", (one.groups for one, _ in rows)),
-        labels("Geolevel", (level.geolevel for _, level in rows)),
-        numbers("Everybody", (level.everybody for _, level in rows), text.fine_percent, "relative"),
-        labels("Worst", (level.worst or "" for _, level in rows), "group"),
-        numbers("Worst", relative, text.fine_percent, "relative"),
-        numbers("k", (level.k for _, level in rows), hint="groups"),
-        numbers("Parity", (level.parity for _, level in rows), text.decimal, "error, expected"),
-        numbers("Parity / k", (level.parity_mean for _, level in rows), text.decimal),
+        labels(tr("Groups"), (one.groups for one, _ in rows)),
+        labels(tr("Geolevel"), (level.geolevel for _, level in rows)),
+        numbers(
+            tr("Everybody"),
+            (level.everybody for _, level in rows),
+            text.fine_percent,
+            tr("relative"),
+        ),
+        labels(tr("Worst"), (level.worst or "" for _, level in rows), tr("group")),
+        numbers(tr("Worst"), relative, text.fine_percent, tr("relative")),
+        numbers("k", (level.k for _, level in rows), hint=tr("groups")),
+        numbers(
+            tr("Parity"), (level.parity for _, level in rows), text.decimal, tr("error, expected")
+        ),
+        numbers(tr("Parity / k"), (level.parity_mean for _, level in rows), text.decimal),
     ]
-    return Table.of("parity", "Expected parity by groups and geolevel", columns, _PARITY)
+    return Table.of("parity", tr("Expected parity by groups and geolevel"), columns, tr(_PARITY))
 
 
 _PARITY = (
@@ -284,5 +291,5 @@ def _group_table(evaluation: Evaluation, records: str) -> Table:
     ]
     note = "Answers of geounits where nobody is of the group count, too."
     if len(rows) > _MOST_ROWS:
-        note += text.prose("groups.more", most_rows=_MOST_ROWS, rows=text.integer(len(rows)))
+        note += prose("groups.more", most_rows=_MOST_ROWS, rows=text.integer(len(rows)))
     return Table.of("group-table", "Every statistic by group", columns, note)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from jobs.pipeline.documents.evaluation import BySize, ByTrue, Evaluation, HouseholdErrors, Result
 from jobs.pipeline.documents.manifest import Manifest, expected_rmse
 from jobs.pipeline.documents.summary import Summary
+from jobs.pipeline.language import prose
 from jobs.pipeline.report import text
 from jobs.pipeline.report.budget import (
     Spending,
@@ -162,7 +163,7 @@ def error_section(comparison: Comparison) -> Section:
     legend = [("released", "released"), ("raw", "raw noisy answer, expected")]
     label = f"Root mean square error, in {comparison.records}"
     series = {"raw": noise, "released": released}
-    figure = query_figure("error", axes, series, label, text.prose("error.caption"), legend)
+    figure = query_figure("error", axes, series, label, prose("error.caption"), legend)
     raw = level_grid("error-raw", "Raw noise: expected RMSE", noise, axes)
     grids = Row([level_grid("error-released", "Released: RMSE", released, axes), raw])
     is_better = [
@@ -214,7 +215,7 @@ def _full_table(comparison: Comparison) -> Table:
     for key, title, hint, show in _FULL:
         values = (getattr(comparison.results[at], key) for at in keys)
         columns.append(numbers(title, values, show, hint))
-    note = text.prose("error.note")
+    note = prose("error.note")
     return Table.of("error-table", "Every statistic by query and geolevel", columns, note)
 
 
@@ -224,7 +225,7 @@ def changed_section(comparison: Comparison) -> Section:
         _changed_table(comparison, "total", "By change of the total"),
         _changed_table(comparison, "detailed", "By sum of absolute errors"),
     ]
-    return Section("changed", "Most changed geounits", text.prose("changed.lead"), [Row(tables)])
+    return Section("changed", "Most changed geounits", prose("changed.lead"), [Row(tables)])
 
 
 def _changed_table(comparison: Comparison, query: str, caption: str) -> Table:
@@ -314,7 +315,7 @@ def bias_section(comparison: Comparison) -> Section:
         ("total", "by_size", "Bias of the total by size of geounit"),
     )
     tables = [bias_table(comparison, *of) for of in kinds]
-    lead = text.prose("bias.lead")
+    lead = prose("bias.lead")
     leaf = comparison.levels[-1]
     by_true = comparison.results[leaf, query].by_true
     known = [(row.bin, row.bias) for row in by_true if row.bias is not None]
@@ -329,7 +330,7 @@ def bias_section(comparison: Comparison) -> Section:
 
 def distribution_section(comparison: Comparison) -> Section:
     """Return the section on the distribution of the absolute error by geolevel."""
-    lead = text.prose("distribution.lead")
+    lead = prose("distribution.lead")
     keys = [(level, query) for query in comparison.queries for level in comparison.levels]
     results = [comparison.results[key] for key in keys]
     shares = [one.distribution or [None] * len(_CLASSES) for one in results]
@@ -360,6 +361,6 @@ def households_section(errors: tuple[HouseholdErrors, ...]) -> list[Section]:
         numbers("Squared error", (row.mse for row in errors), text.decimal, "released, mean"),
         numbers("Plain", (row.mse_plain for row in errors), text.decimal, "squared error without"),
     ]
-    lead = text.prose("households.lead")
+    lead = prose("households.lead")
     table = Table.of("households", "Errors with and without expected totals", columns)
     return [Section("households", "Housing units as a covariate", lead, [table])]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from markupsafe import Markup, escape
 
+from jobs.pipeline import language
 from jobs.pipeline.report import text
 from jobs.pipeline.report.plots import Figure
 from jobs.pipeline.report.table import Table
@@ -159,6 +160,7 @@ def _environment() -> jinja2.Environment:
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("jobs.pipeline.report", ""),
+        extensions=["jinja2.ext.i18n"],
         autoescape=lambda name: str(name).endswith(".html.j2"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -166,6 +168,11 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {"raised": raised, "code": code, "cell": cell}
     environment.filters |= {"small": text.small, "upward": text.upward, "words": text.words}
+    environment.filters |= {"integer": text.integer, "translated": language.translated}
+    environment.globals["language"] = language.current
+    environment.policies["ext.i18n.trimmed"] = True  # the lines of a sentence are one message
+    install = vars(environment)["install_gettext_callables"]  # brought by the extension
+    install(language.translated, None, newstyle=True)  # no message has a plural of its own
     return environment
 
 

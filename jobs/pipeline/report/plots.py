@@ -17,6 +17,8 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
+from jobs.pipeline.language import with_separators
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -126,7 +128,7 @@ def span_rows(key: str, title: str, rows: Sequence[Span]) -> Markup:
             if row.mark is not None:
                 ends = [y - 0.36, y + 0.36]
                 axes.plot([row.mark, row.mark], ends, color=COLORS["raw"], zorder=4)
-        axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.10g}".replace("-", "\N{MINUS SIGN}"))
+        axes.xaxis.set_major_formatter(lambda v, _: _tick(v))
         return made.markup(key)
 
 
@@ -157,11 +159,16 @@ def _row_panels(
     return made
 
 
+def _tick(value: float) -> str:
+    """Format a number beside an axis."""
+    return with_separators(f"{value:,.10g}").replace("-", "\N{MINUS SIGN}")
+
+
 def _ticks(axis: Axis, ticks: Sequence[float]) -> None:
     """Label some numbers of a logarithmic axis, and no others."""
     from matplotlib.ticker import NullLocator
 
-    axis.set_ticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+    axis.set_ticks(ticks, [*map(_tick, ticks)])
     axis.set_minor_locator(NullLocator())
 
 
@@ -226,7 +233,7 @@ def dot_rows(key: str, titles: Sequence[str], rows: Sequence[DotRow]) -> Markup:
             inner = inner if len(inner) > 1 else range(low, high + 1)
             powers = inner[:: max(1, -(-len(inner) // 3))]  # three numbers fit
             _ticks(axes.xaxis, [10.0**power for power in powers])
-            axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.10g} %")
+            axes.xaxis.set_major_formatter(lambda v, _: f"{_tick(v)} %")
         return made.markup(key)
 
 

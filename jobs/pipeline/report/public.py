@@ -8,7 +8,14 @@ from das.privacy.neighborhoods import Comparable
 from das.privacy.semantics import Change
 from jobs.pipeline.documents.intervals import Intervals
 from jobs.pipeline.documents.manifest import Manifest
-from jobs.pipeline.neighborhoods import FROM_DATA, explained
+from jobs.pipeline.language import prose, tr
+from jobs.pipeline.neighborhoods import (
+    FROM_DATA,
+    NOT_PROTECTED,
+    explained,
+    relation_words,
+    statement_words,
+)
 from jobs.pipeline.report.accuracy import Accuracy, accuracy_section, intervals_section
 from jobs.pipeline.report.budget import (
     Spending,
@@ -28,11 +35,6 @@ from jobs.pipeline.report.text import words
 from jobs.pipeline.report.tiles import banners, facts, tiles
 from jobs.pipeline.storage.files import READABLE
 from jobs.pipeline.storage.place import Place
-
-_SUMMARY = (
-    "What this release contains, what its privacy guarantee covers, and how accurate it is. "
-    "Computed from public information alone."
-)
 
 
 def write_public_report(
@@ -59,9 +61,9 @@ def write_public_report(
     """
     spending = Spending.of(manifest)
     page = Page(
-        "Release report",
+        tr("Release report"),
         manifest.name,
-        _SUMMARY,
+        prose("report.summary"),
         facts(manifest),
         banners(manifest),
         tiles(manifest, accuracy),
@@ -87,14 +89,14 @@ def privacy_section(manifest: Manifest) -> Section:
     """Return the section on the guarantee, and on what is not protected."""
     privacy = manifest.privacy
     values = {
-        "derived": "counts, tables and microdata",
-        "sources": "the measurements, the invariants and public information",
+        "derived": tr("counts, tables and microdata"),
+        "sources": tr("the measurements, the invariants and public information"),
         "person": person_remark(manifest),
         "invariants": [row.query for row in manifest.invariants],
-        "limits": [f"{words(limit.kind)} {words(limit.name)}" for limit in manifest.limits],
-        "neighborhood": privacy.neighborhood.in_words,
+        "limits": [f"{tr(limit.kind)} {words(limit.name)}" for limit in manifest.limits],
+        "neighborhood": relation_words(privacy.neighbors, privacy.neighborhood),
         "epsilon_by_noise": privacy.epsilon_by_noise,
-        "nearest": privacy.nearest and explained(privacy.nearest),
+        "nearest": explained(privacy.nearest, privacy),
         "is_void": privacy.neighborhood.comparable is Comparable.NONE,
         "protected": _statements(manifest, {Comparable.ALL, Comparable.SOME}),
         "unprotected": _statements(manifest, {Comparable.NONE}),
@@ -112,12 +114,13 @@ def _statements(manifest: Manifest, comparable: set[Comparable]) -> list[str]:
     for statement in manifest.statements:
         if statement.change is Change.RECORD or statement.comparable not in comparable:
             continue
-        what = {
-            Change.HOUSEHOLD: "A household of at most {} persons, as a whole",
-            Change.ATTRIBUTE: "What a record says of {}",
-            Change.WITHIN: "The place of a record within one {}",
-        }[statement.change].format(words(statement.name))
-        limits = statement.in_words.removeprefix("not protected: ")
+        sentence = {
+            Change.HOUSEHOLD: "A household of at most {name} persons, as a whole",
+            Change.ATTRIBUTE: "What a record says of {name}",
+            Change.WITHIN: "The place of a record within one {name}",
+        }[statement.change]
+        what = tr(sentence, name=words(statement.name))
+        limits = statement_words(statement).removeprefix(tr(NOT_PROTECTED, reason=""))
         sentences.append(f"{what}: {limits}." if limits else f"{what}.")
     return sentences
 
@@ -128,7 +131,6 @@ def census_files_section(manifest: Manifest) -> Section:
         "datasets": described(manifest),
         "files": census_files(manifest),
         "example": example(manifest),
-        "remark": "Geocodes are text; their leading zeros are lost where a program takes them for "
-        "numbers.",
+        "remark": prose("files.geocodes"),
     }
     return files_section(manifest.outputs, values)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from jobs.pipeline.documents.manifest import Manifest, SolvedLevel
 from jobs.pipeline.documents.statistics import ExpectedTotals, LearnedAnswers
 from jobs.pipeline.documents.summary import Summary
+from jobs.pipeline.language import prose, tr
 from jobs.pipeline.report import text
 from jobs.pipeline.report.page import Block, Row, Section
 from jobs.pipeline.report.table import (
@@ -25,23 +26,23 @@ from jobs.pipeline.report.table import (
 def run_section(manifest: Manifest, summary: Summary | None = None) -> Section:
     """Return the section on the machine and, if a summary is given, the costs of stages."""
     environment, software = manifest.environment, manifest.software
-    cores = text.NOT_RECORDED if environment.cores is None else str(environment.cores)
+    cores = tr(text.NOT_RECORDED) if environment.cores is None else str(environment.cores)
     programs = [
-        ("Cores", cores),
-        ("Slots", str(environment.slots)),
-        ("Platform", environment.platform),
+        (tr("Cores"), cores),
+        (tr("Slots"), str(environment.slots)),
+        (tr("Platform"), environment.platform),
         ("Java", environment.java),
         ("Spark", environment.spark),
         ("Python", software.python),
         *sorted(software.libraries.items()),
     ]
-    machine = environment_table("Machine and software", programs)
+    machine = environment_table(tr("Machine and software"), programs)
     if summary is None or not summary.stages:
-        return Section("run", "Run", "What made this release.", [machine])
+        return Section("run", tr("Run"), tr("What made this release."), [machine])
     lead = "Core time is the sum over all cores, those of workers included; in all "
     lead += f"{text.decimal(summary.total.core_hours)} core hours."
     blocks: list[Block] = [Row([stages_table(summary), machine])]
-    return Section("run", "Run", lead, blocks)
+    return Section("run", tr("Run"), lead, blocks)
 
 
 def environment_table(
@@ -57,8 +58,8 @@ def environment_table(
       shown: Makes the column of values, such as `codes`.
     """
     columns = [
-        names("What", (what for what, _ in facts)),
-        shown("Value", (value for _, value in facts)),
+        names(tr("What"), (what for what, _ in facts)),
+        shown(tr("Value"), (value for _, value in facts)),
     ]
     return Table.of("environment", caption, columns)
 
@@ -108,40 +109,45 @@ def solving_section(solved: Sequence[SolvedLevel]) -> Section:
     """Return the section on solving by geolevel, and on moves of the failsafe."""
     moved = (sum(move.records for move in level.moved) for level in solved)
     columns = [
-        labels("Geolevel", (level.geolevel for level in solved), "of the children"),
-        numbers("Problems", (level.nodes for level in solved), hint="solved"),
-        numbers("Copied", (level.copied for level in solved), hint="one child"),
-        numbers("Widened", (level.widened for level in solved), hint="rounding"),
-        numbers("Failsafe", (len(level.moved) for level in solved), hint="parents moved"),
-        numbers("Moved", moved, hint="records"),
+        labels(tr("Geolevel"), (level.geolevel for level in solved), tr("of the children")),
+        numbers(tr("Problems"), (level.nodes for level in solved), hint=tr("solved")),
+        numbers(tr("Copied"), (level.copied for level in solved), hint=tr("one child")),
+        numbers(tr("Widened"), (level.widened for level in solved), hint=tr("rounding")),
+        numbers(tr("Failsafe"), (len(level.moved) for level in solved), hint=tr("parents moved")),
+        numbers(tr("Moved"), moved, hint=tr("records")),
     ]
     ways = {move.by for level in solved for move in level.moved} or {"exact"}
-    note = (
-        "Widened: no integers next to the solution add up, so the next ones were tried. Failsafe: "
-        "Where no children of a parent can keep what they must, the failsafe moves the parent to "
-        f"{' or '.join(_MOVED_BY[way] for way in sorted(ways))}."
-    )
-    tables = [Table.of("solving", "How counts were made", columns, note)]
+    place = f" {tr('or')} ".join(tr(_MOVED_BY[way]) for way in sorted(ways))
+    note = prose("solving.note", place=place)
+    tables = [Table.of("solving", tr("How counts were made"), columns, note)]
     expected = [(v.geolevel, v.expected_totals) for v in solved if v.expected_totals is not None]
     if expected:
         tables.append(_expected_table(expected))
     learned = [(v.geolevel, v.learned) for v in solved if v.learned is not None]
     tables += [_learned_table(geolevel, use) for geolevel, use in learned]
-    return Section("solving", "Solving", text.prose("solving.lead"), tables)
+    return Section("solving", tr("Solving"), prose("solving.lead"), tables)
 
 
 def _learned_table(geolevel: str, learned: LearnedAnswers) -> Table:
     plain = {error.query: error.error for error in learned.errors if error.way == "plain"}
     tried = [error for error in learned.errors if error.way != "plain"]
     columns = [
-        labels("Answers", (error.query for error in tried)),
-        labels("Corrected", ("yes" if e.query in learned.corrected else "no" for e in tried)),
-        numbers("Plain", (plain[error.query] for error in tried), text.decimal, "squared error"),
-        numbers("Corrections", (e.error for e in tried), text.decimal, "squared error"),
-        numbers("Of the difference", (e.difference_error for e in tried), text.decimal, "s.e."),
+        labels(tr("Answers"), (error.query for error in tried)),
+        labels(
+            tr("Corrected"), (tr("yes" if e.query in learned.corrected else "no") for e in tried)
+        ),
+        numbers(
+            tr("Plain"), (plain[error.query] for error in tried), text.decimal, tr("squared error")
+        ),
+        numbers(tr("Corrections"), (e.error for e in tried), text.decimal, tr("squared error")),
+        numbers(
+            tr("Of the difference"), (e.difference_error for e in tried), text.decimal, tr("s.e.")
+        ),
     ]
-    note = text.prose("learned.note", source=learned.source)
-    return Table.of(f"learned-{geolevel}", f"Learned counts of {geolevel}s", columns, note)
+    note = prose("learned.note", source=learned.source)
+    return Table.of(
+        f"learned-{geolevel}", tr("Learned counts of {geolevel}s", geolevel=geolevel), columns, note
+    )
 
 
 def _expected_table(requested: Sequence[tuple[str, ExpectedTotals]]) -> Table:
@@ -154,15 +160,21 @@ def _expected_table(requested: Sequence[tuple[str, ExpectedTotals]]) -> Table:
     squared = (None if error is None else error.error for error in errors)
     changes = (None if error is None else error.difference_error for error in errors)
     columns = [
-        labels("Geolevel", (geolevel for geolevel, *_ in rows)),
-        labels("Released", (_WAYS[expected.way] for expected in used)),
-        numbers("Kappa", (expected.kappa for expected in used), text.decimal),
-        numbers("Seen", (expected.children for expected in used), hint="geounits learned from"),
-        numbers("Apart", (expected.flat for expected in used), hint="geounits without prediction"),
-        labels("Marginal", (None if error is None else error.query for error in errors)),
-        labels("Way", (None if error is None else _WAYS[error.way] for error in errors)),
-        numbers("Squared error", squared, text.decimal, "estimated"),
-        numbers("Of the difference", changes, text.decimal, "standard error"),
+        labels(tr("Geolevel"), (geolevel for geolevel, *_ in rows)),
+        labels(tr("Released"), (tr(_WAYS[expected.way]) for expected in used)),
+        numbers(tr("Kappa"), (expected.kappa for expected in used), text.decimal),
+        numbers(
+            tr("Seen"), (expected.children for expected in used), hint=tr("geounits learned from")
+        ),
+        numbers(
+            tr("Apart"),
+            (expected.flat for expected in used),
+            hint=tr("geounits without prediction"),
+        ),
+        labels(tr("Marginal"), (None if error is None else error.query for error in errors)),
+        labels(tr("Way"), (None if error is None else tr(_WAYS[error.way]) for error in errors)),
+        numbers(tr("Squared error"), squared, text.decimal, tr("estimated")),
+        numbers(tr("Of the difference"), changes, text.decimal, tr("standard error")),
     ]
-    note = text.prose("expected_totals.note")
-    return Table.of("expected-totals", "Totals expected by housing units", columns, note)
+    note = prose("expected_totals.note")
+    return Table.of("expected-totals", tr("Totals expected by housing units"), columns, note)

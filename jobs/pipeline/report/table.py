@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from jobs.pipeline.language import tr
 from jobs.pipeline.report import text
 
 Show = Callable[[float], str]
@@ -101,7 +102,7 @@ class Table:
 
 def name(value: object) -> Cell:
     """Return a text cell."""
-    shown = text.NOT_RECORDED if value is None else str(value)
+    shown = tr(text.NOT_RECORDED) if value is None else str(value)
     return Cell(shown, shown)
 
 
@@ -115,7 +116,7 @@ def label(value: str | None) -> Cell:
 
 def code(value: object) -> Cell:
     """Return a text cell in a fixed-width font."""
-    shown = text.NOT_RECORDED if value is None else str(value)
+    shown = tr(text.NOT_RECORDED) if value is None else str(value)
     return Cell(shown, shown, code=True)
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
-
-import yaml
 
 from das.definition import Definition
 from das.rational import stated_fraction
 from jobs.pipeline.documents.account import Guarantee
+from jobs.pipeline.language import tr, with_separators
 
 NOT_RECORDED = "not recorded"
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -23,20 +20,6 @@ TOGETHER = (
     "that differ most in all of them. The cost of each is its part of that, not what it would cost "
     "alone."
 )
-
-
-@cache
-def _texts() -> dict[str, str]:
-    """Read the sentences of the reports by key."""
-    texts: dict[str, str] = yaml.safe_load(
-        (files("jobs.pipeline.report") / "texts.yaml").read_text("utf-8")
-    )
-    return texts
-
-
-def prose(key: str, **values: object) -> str:
-    """Return the sentences of a key of `texts.yaml`, with their values filled in."""
-    return _texts()[key].format(**values)
 
 
 def words(name: object) -> str:
@@ -51,7 +34,7 @@ def unit(definition: Definition) -> str:
 
 def integer(value: float) -> str:
     """Format an integer with commas, such as 1,052,567."""
-    return f"{int(value):,}".replace("-", _MINUS)
+    return with_separators(f"{int(value):,}").replace("-", _MINUS)
 
 
 def decimal(value: float) -> str:
@@ -64,12 +47,12 @@ def decimal(value: float) -> str:
     if size < 0.0001:
         return scientific(value)
     places = 4 if size < 0.01 else 2 if size < 100 else 1 if size < 1000 else 0
-    return f"{value:,.{places}f}".replace("-", _MINUS)
+    return with_separators(f"{value:,.{places}f}").replace("-", _MINUS)
 
 
 def upward(value: float) -> str:
     """Format a privacy loss with three decimals, rounded up so that it stays an upper bound."""
-    return f"{math.ceil(value * 1e3) / 1e3:,.3f}"
+    return with_separators(f"{math.ceil(value * 1e3) / 1e3:,.3f}")
 
 
 def guarantee(budget: Guarantee) -> str:
@@ -85,7 +68,12 @@ def guarantee(budget: Guarantee) -> str:
 
 def percent_above(value: float) -> str:
     """Format a probability in percent with one decimal, rounded up."""
-    return f"{math.ceil(value * 1e3) / 10:.1f} %"
+    return with_separators(f"{math.ceil(value * 1e3) / 10:.1f} %")
+
+
+def at_level(number: str, geolevel: str) -> str:
+    """Return a formatted number with its geolevel."""
+    return tr("{number} at {geolevel}", number=number, geolevel=words(geolevel))
 
 
 def signed(value: float) -> str:
@@ -104,10 +92,10 @@ def percent(share: float, places: int = 1) -> str:
         return f"{100 * share:.0f} %"
     least = 0.5 * 10.0 ** -(places + 2)
     if abs(share) < least:
-        return f"< {10.0**-places:.{places}f} %"
+        return with_separators(f"< {10.0**-places:.{places}f} %")
     if 1 - least <= share < 1:
-        return f"> {100 - 10.0**-places:.{places}f} %"
-    return f"{100 * share:.{places}f} %"
+        return with_separators(f"> {100 - 10.0**-places:.{places}f} %")
+    return with_separators(f"{100 * share:.{places}f} %")
 
 
 def fine_percent(share: float) -> str:
@@ -121,7 +109,8 @@ def moment(value: object) -> str:
         when = datetime.fromisoformat(str(value))
     except ValueError:
         return str(value)
-    return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if when.tzinfo else str(value)
+    shown = tr("%Y-%m-%d %H:%M UTC")
+    return when.astimezone(UTC).strftime(shown) if when.tzinfo else str(value)
 
 
 def scientific(value: float) -> str:
@@ -130,7 +119,8 @@ def scientific(value: float) -> str:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
     power = str(int(exponent)).translate(SUPERSCRIPT)
-    return f"{mantissa.replace('-', _MINUS)} \N{MULTIPLICATION SIGN} 10{power}"
+    mantissa = with_separators(mantissa).replace("-", _MINUS)
+    return f"{mantissa} \N{MULTIPLICATION SIGN} 10{power}"
 
 
 def duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from jobs.pipeline.documents.manifest import (
     expected_rmse,
 )
 from jobs.pipeline.documents.summary import Summary
+from jobs.pipeline.language import prose, tr
 from jobs.pipeline.report import text
 from jobs.pipeline.report.accuracy import Accuracy, accuracy_tile
 from jobs.pipeline.report.budget import query_order
@@ -35,7 +36,8 @@ _LONGEST_TOTAL = 22  # characters of an exact fraction that fit under a tile
 def banners(manifest: ReleaseManifest) -> list[Banner]:
     """Return warnings: noise was seeded, or noise was imported and cannot be verified."""
     is_imported = manifest.privacy.randomness == "elsewhere"
-    return [SEEDED] * manifest.not_for_release + [NOT_VERIFIED] * is_imported
+    stated = [SEEDED] * manifest.not_for_release + [NOT_VERIFIED] * is_imported
+    return [Banner(one.kind, tr(one.title), tr(one.text)) for one in stated]
 
 
 def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
@@ -45,16 +47,16 @@ def tiles(manifest: Manifest, accuracy: Accuracy | None = None) -> list[Tile]:
     return [
         Tile(
             manifest.records.capitalize(),
-            "none" if manifest.counted is None else text.integer(manifest.counted),
-            "in the microdata",
+            tr("none") if manifest.counted is None else text.integer(manifest.counted),
+            tr("in the microdata"),
         ),
         Tile(
-            "Leaf geounits",
+            tr("Leaf geounits"),
             text.integer(manifest.totals["leaf_geounits"] or 0),
-            f"{words(levels[-1])}, the finest of {len(levels)} geolevels",
+            prose("tiles.leaves", geolevel=words(levels[-1]), geolevels=len(levels)),
         ),
         *privacy_tiles(manifest.privacy, manifest.account, manifest.together),
-        Tile("Invariants", str(exact), "published exactly" if exact else "none"),
+        Tile(tr("Invariants"), str(exact), tr("published exactly" if exact else "none")),
         *([tile] if tile else noise_tiles(manifest)),
     ]
 
@@ -68,19 +70,21 @@ def privacy_tiles(of_product: Guarantee, *accounts: Account | None) -> list[Tile
     """
     privacy = covering(of_product, *accounts)
     is_pure = privacy.definition.is_pure
-    name = "pure DP" if is_pure else "zero-concentrated DP"
-    exact = name if len(privacy.total) > _LONGEST_TOTAL else f"exactly {privacy.total}, {name}"
+    exact = name = tr("pure DP" if is_pure else "zero-concentrated DP")
+    if len(privacy.total) <= _LONGEST_TOTAL:
+        exact = tr("exactly {total}, {name}", total=privacy.total, name=name)
     if privacy is not of_product:
-        exact = f"{exact}, all releases of the same people"
+        exact = tr("{loss}, all releases of the same people", loss=exact)
     loss = Tile(
-        f"Privacy loss {text.unit(privacy.definition)}",
+        tr("Privacy loss {unit}", unit=text.unit(privacy.definition)),
         text.decimal(text.ratio(privacy.total)),
         exact,
     )
     if is_pure:
         return [loss]
-    at = f"at δ = {text.small(privacy.delta)}"
-    return [loss, Tile(f"Privacy loss {text.EPSILON}", text.upward(privacy.epsilon), at)]
+    at = tr("at δ = {delta}", delta=text.small(privacy.delta))
+    title = tr("Privacy loss {unit}", unit=text.EPSILON)
+    return [loss, Tile(title, text.upward(privacy.epsilon), at)]
 
 
 def noise_tiles(manifest: Manifest) -> list[Tile]:
@@ -95,11 +99,13 @@ def noise_tiles(manifest: Manifest) -> list[Tile]:
     if coarsest is None:
         return []
     width = NORMAL_90 * expected[leaf, coarsest]
-    meaning = f"9 in 10 noisy answers at {words(leaf)}"
+    meaning = tr("9 in 10 noisy answers at {geolevel}", geolevel=words(leaf))
     if manifest.counted is not None:
         mean = manifest.counted / (manifest.totals["leaf_geounits"] or 1)
-        meaning += f"; on average it has {text.decimal(mean)} {manifest.records}"
-    return [Tile(f"Noise of {words(coarsest)}", f"±{text.decimal(width)}", meaning)]
+        counted = f"{text.decimal(mean)} {manifest.records}"
+        meaning += tr("; on average it has {counted}", counted=counted)
+    title = tr("Noise of {query}", query=words(coarsest))
+    return [Tile(title, f"±{text.decimal(width)}", meaning)]
 
 
 def run_time_tile(manifest: Manifest, summary: Summary) -> Tile:
@@ -111,9 +117,10 @@ def run_time_tile(manifest: Manifest, summary: Summary) -> Tile:
 
 def facts(manifest: Manifest) -> list[tuple[str, str]]:
     """Return date, software, configuration and schema, and the name of a solution."""
+    schema = manifest.schema
     return [
         *origin(manifest, manifest.solution.name),
-        ("Schema", f"{manifest.schema.name}, {text.integer(manifest.schema.cells)} cells"),
+        (tr("Schema"), f"{schema.name}, {tr('{cells} cells', cells=text.integer(schema.cells))}"),
     ]
 
 
@@ -121,10 +128,10 @@ def origin(manifest: ReleaseManifest, solution: str | None) -> list[tuple[str, s
     """Return solution, date, software and configuration of a release; no solution if None."""
     software = manifest.software
     return [
-        *([("Solution", solution)] if solution else []),
-        ("Created", text.moment(manifest.created)),
-        ("Software", f"{software.name} {software.version}{_commit(software)}"),
-        ("Configuration", f"{manifest.configuration_digest[:16]}…"),
+        *([(tr("Solution"), solution)] if solution else []),
+        (tr("Created"), text.moment(manifest.created)),
+        (tr("Software"), f"{software.name} {software.version}{_commit(software)}"),
+        (tr("Configuration"), f"{manifest.configuration_digest[:16]}…"),
     ]
 
 

@@ -47,6 +47,8 @@ def survey_readme(manifest: SurveyManifest) -> str:
     """
     values = {
         "manifest": manifest,
+        "not_for_release": manifest.not_for_release,
+        "is_drawn_elsewhere": False,
         "guarantee": stated_loss(covering(manifest.privacy, manifest.account)),
         "exact": exact_marginals(manifest),
         "datasets": described(manifest),

@@ -2156,4 +2156,11 @@ FAULTS = (
             "::test_a_total_is_expected_to_be_the_mean_whatever_is_noisy",
         ),
     ),
+    Fault(
+        "the language of a page stays for all that follows",
+        "jobs/pipeline/language.py",
+        "        _language.reset(before)",
+        "        pass",
+        ("tests/unit/jobs/pipeline/test_language.py::test_a_language_ends_with_its_block",),
+    ),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from jobs.analysis.measurements import read_measurements
 from jobs.pipeline.config.released import load_release
 from jobs.pipeline.documents.codebook import Codebook
 from jobs.pipeline.documents.document import read_document
+from jobs.pipeline.language import catalogue
 from tests.builders import toy
 from tests.builders.in_process import execute
 from tests.builders.places import product_in
@@ -377,6 +380,42 @@ def test_the_codebook_says_what_codes_stand_for(release: Path) -> None:
         assert f"| `{label}` |" in page or f"### `{label}`" in page
     for dataset in codebook.datasets:
         assert f"### `{dataset.path}`" in page
+
+
+def test_another_solution_speaks_portuguese(
+    here: None, das: Das, origin: Path, tmp_path: Path
+) -> None:
+    """The language costs nothing: measurements stay, and no English message is left on a page."""
+    config = tmp_path / "pt.yaml"
+    config.write_text(run_file(origin).read_text().replace("about:\n", "about:\n  language: pt\n"))
+    ledger = product_in(origin / "out" / "release").ledger.read_bytes()
+    code, printed = das("run", config, "--only", "solve", "--solution", "pt")
+    assert code == 0, printed
+    release = origin / "out" / "solutions" / "pt"
+    folder = product_in(release).root
+    assert product_in(release).ledger.read_bytes() == ledger
+    certificate, explored = tmp_path / "certificate.html", tmp_path / "explore.html"
+    code, printed = das("verify", release, "--certificate", certificate)
+    assert code == 0, printed
+    assert "datasets" in printed  # what commands print stays English
+    assert das("explore", release, "--output", explored)[0] == 0
+    pages = [certificate, explored, folder / "report.html", folder / "README.md"]
+    for page in [*pages, release / "README.md", folder / "codebook.md"]:
+        written = page.read_text("utf-8")
+        assert '<html lang="pt">' in written or page.suffix == ".md"
+        shown = re.sub(
+            r"<(script|style).*?</\1>|<[^>]*>", "", html.unescape(written), flags=re.DOTALL
+        )
+        shown = " ".join(shown.split())
+        assert "geográfic" in shown
+        for english, other in catalogue("pt").items():
+            pieces = map(str.strip, re.split(r"%\(\w+\)s|\{\w+\}|%%|</?\w+>", english))
+            left = [one for one in pieces if one.count(" ") > 1 and one not in other]
+            assert not [one for one in left if one in shown], page
+    readme = (folder / "README.md").read_text("utf-8")
+    headings = re.findall(r"^## (.+)$", readme, re.MULTILINE)
+    linked = {*re.findall(r"\]\(#([^)]+)\)", readme)}
+    assert linked <= {heading.lower().replace(" ", "-") for heading in headings}
 
 
 def test_a_geounit_is_inspected(das: Das, origin: Path, release: Path) -> None:

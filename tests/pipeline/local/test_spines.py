@@ -239,7 +239,7 @@ def test_a_release_alone_knows_both_geocodes(here, das, tmp_path):
     said = product_in(tmp_path / "copy").readme.read_text()
     assert "| microdata; `tables` of `state`, `block`, `county`, `tract` | of the census |" in said
     assert "`geography` of `state`, `block` has both" in said
-    assert "- `county`: 3 geounits, sums of `block`" in said
+    assert "- `county`: 3, sums of `block`" in said
 
 
 def test_das_spine_says_what_a_design_changes(das, tmp_path):

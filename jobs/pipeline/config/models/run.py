@@ -298,7 +298,11 @@ class RuntimeConfig(Model):
 
 
 class AboutConfig(Model):
-    """Texts for the README of the release; they have no other effect."""
+    """Texts for the README of the release, and its language; they have no other effect."""
+
+    language: Literal["en", "pt"] = "en"
+    """Language of README, codebook, public report, certificate and `das explore`. Names of files,
+    columns and codes stay."""
 
     title: Text | None = None
     """Title of the release. Default: the name of the run."""
@@ -377,7 +381,7 @@ class RunConfig(Model):
     """Folders to which the run writes."""
 
     about: AboutConfig = Field(default_factory=AboutConfig)
-    """Title, publisher, licence: for the README."""
+    """Title, publisher, licence: for the README. Language of the pages."""
 
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
     """Machines and parallelism; affects speed only."""

@@ -344,23 +344,22 @@ def test_a_report_on_units_speaks_of_units(undrawn, tmp_path):
 
 
 def test_statements_that_promise_nothing_show_no_loss(tmp_path: Path) -> None:
-    limits = "total in every block"
+    by = {"limited_by": ["total in every block"]}
     statements = [
         {"change": "record", "name": "", "total": "3/8", "epsilon": 5.0, "epsilon_simple": 6.0,
-         **limited(comparable="some", in_words=f"only changes that keep {limits}")},
+         **limited(comparable="some", **by)},
         {"change": "attribute", "name": "sex", "total": "1/8", "epsilon": 3.0,
          "epsilon_simple": 4.0, **limited()},
         {"change": "within", "name": "county", "total": None, "epsilon": None,
-         "epsilon_simple": None, **limited(
-             comparable="none", in_words=f"not protected: no such change keeps {limits}")},
+         "epsilon_simple": None, **limited(comparable="none", **by)},
     ]  # fmt: skip
-    neighborhood = limited(comparable="some", in_words="Only data sets that agree.")
+    neighborhood = limited(comparable="some", **by)
     privacy = {**manifest_document()["privacy"], "neighborhood": neighborhood}
     out = tmp_path / "report.html"
     write_public_report(manifest(statements=statements, privacy=privacy), out)
     page = " ".join(out.read_text("utf-8").split())
     assert "<code>3/8</code>" in page  # exact, where exactness is claimed
-    assert "Only data sets that agree." in page
+    assert "Only neighboring data sets that agree on these are compared: total in every" in page
     protected, _, unprotected = page.partition("<h3>Not protected</h3>")
     assert "<li>What a record says of sex.</li>" in protected
     place = "The place of a record within one county"

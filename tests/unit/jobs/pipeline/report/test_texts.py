@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from jobs.pipeline.report.text import _texts, prose
+from jobs.pipeline.language import _texts, prose
 from tests.checkout import ROOT
 
 
 def test_every_sentence_has_its_place() -> None:
     code = "".join(path.read_text() for path in (ROOT / "jobs").rglob("*.py"))
-    used = re.findall(r'text\.prose\(\s*"([\w.]+)"', code)
+    used = re.findall(r'\bprose\(\s*"([\w.]+)"', code)
     assert sorted(used) == sorted(_texts())
 
 
