@@ -1,6 +1,6 @@
-"""Adaptive measurements of survey records: MST and AIM, with exact selection and noise.
+"""Adaptive measurements of survey records: MST, AIM and GEM, with exact selection and noise.
 
-Both select marginals by the exponential mechanism. The scores compare the records with a model of
+All select marginals by the exponential mechanism. The scores compare the records with a model of
 the previous measurements. Scores are integers: the model enters as records drawn from it, or as
 rounded expected counts, which is post-processing. An exact selection costs a little less than its
 share. The rest of the share goes to the measurement of the round, so the total is rho exactly.
@@ -11,6 +11,7 @@ selection costs epsilon^2 / 8 with P proportional to exp(epsilon score / (2 sens
 References:
   McKenna, Miklau & Sheldon, Winning the NIST contest, J. Privacy Confid. 11 (2021) (MST).
   McKenna, Mullins, Sheldon & Miklau, AIM, PVLDB 15 (2022).
+  Liu, Vietri & Wu, Iterative methods for private synthetic data, NeurIPS 2021 (GEM).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _EXPECTED_SIZE = math.sqrt(2.0 / math.pi)  # of a normal error, in standard devi
 
 @dataclass(frozen=True)
 class AdaptiveRounds:
-    """Parameters of AIM: budget per round, candidates and fitting.
+    """Parameters of AIM or GEM: budget per round, candidates and fitting.
 
     Attributes:
       order: Candidates are the sets of up to so many attributes, weighted by how much of the
@@ -51,9 +52,9 @@ class AdaptiveRounds:
       rounds_per_attribute: T = 16 d rounds are planned for; they get dearer where nothing is won.
       selection_share: Share of the cost of each round that pays for the selection.
       most_megabytes: Largest junction tree, at 8 bytes a cell, once all of rho is spent. The
-        authors' is 80.
+        authors' is 80. Mixtures do not grow.
       steps: Steps of the fit after each round, from the previous model; 1000 in AIM.
-      fitter: Family of the models between rounds.
+      fitter: Fits the models between rounds: `fit_model` in AIM, `fit_products` in GEM.
 
     Raises:
       BudgetError: A number is out of range.
@@ -148,7 +149,7 @@ def measure_adaptively(
     streams: Streams,
     rounds: AdaptiveRounds,
 ) -> ChosenMarginals:
-    """Measure by AIM: in rounds, select and measure the marginal that the model misses most.
+    """Measure by AIM or GEM: in rounds, select and measure what the model misses most.
 
     Args:
       truth: The records.
