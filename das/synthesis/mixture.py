@@ -3,8 +3,8 @@
 Component k has a distribution q_ki over the levels of each attribute, and every component has the
 same weight. With Q the L x K matrix of all of them and Q_c its attributes centered, the residuals
 of all pairs are the blocks of Q_c Q_c' / K, one matrix product; their noise is white, so the
-likelihood is a sum of squares. Adam minimizes it. Selected marginals of more attributes have a loss
-of their own; its sums are not the same on every processor.
+likelihood is a sum of squares. Adam minimizes it. Selected marginals of any number of attributes
+have another loss, whose sums depend on the processor.
 
 References:
   Kingma & Ba, ICLR 2015 (Adam).
@@ -88,7 +88,7 @@ class Mixture:
         return [shares_of([self.levels[i] for i in each], chances) for each in sets]
 
     def draw(self, n_records: int, rng: Generator) -> IntArray:
-        """Draw records in random order, int64[n_records, d], with less variance than apart."""
+        """Draw records in random order, int64[n_records, d]."""
         return _codes(self, n_records, rng)[rng.permutation(n_records)]
 
     def admits(self, attributes: Attributes, most_cells: float) -> bool:
@@ -233,22 +233,26 @@ class MarginalLoss(Loss):
     """Squared distance from shares of marginals.
 
     Attributes:
-      targets: Sets of attributes and shares, float64[n_i, ...], with their weights, divided by the
-        largest weight. The attribute of most levels is the last of its set.
+      targets: Sets of attributes, their shares float64[rest, n], and weights over the largest
+        weight. The attribute with the most levels n comes last, and has the columns.
     """
 
     targets: tuple[tuple[Attributes, FloatArray, FloatArray], ...]
 
     @classmethod
     def of(cls, sizes: Sequence[int], targets: Mapping[Attributes, Target]) -> MarginalLoss:
-        """Order the attributes of each target by their number of levels."""
+        """Order the attributes of each target by their numbers of levels."""
         most = max(float(target.weight.max()) for target in targets.values())
         ordered = []
         for each, target in targets.items():
             axes = sorted(range(len(each)), key=lambda axis: sizes[each[axis]])
-            weight = np.broadcast_to(target.weight / most, target.shares.shape).transpose(axes)
+            weight = np.broadcast_to(target.weight / most, target.shares.shape)
             attributes = tuple(each[axis] for axis in axes)
-            ordered.append((attributes, target.shares.transpose(axes), weight))
+            shares, weights = (
+                table.transpose(axes).reshape(-1, sizes[attributes[-1]])
+                for table in (target.shares, weight)
+            )
+            ordered.append((attributes, shares, weights))
         shares = np.concatenate([targets[i,].shares for i in range(len(sizes))])
         lengths = np.array(sizes)
         return cls(lengths, np.cumsum(lengths) - lengths, shares, tuple(ordered))
@@ -257,14 +261,11 @@ class MarginalLoss(Loss):
         """Add up the gradients of all targets, times K / 2."""
         slope, n_components = np.zeros_like(probability), probability.shape[1]
         parts, slopes = np.split(probability, self.starts[1:]), np.split(slope, self.starts[1:])
-        for (*first, last), shares, weight in self.targets:
+        for (*first, last), shares, weights in self.targets:
             before = [np.ones((1, n_components))]  # products of the first attributes
             for i in first:
                 before.append((before[-1][:, None] * parts[i]).reshape(-1, n_components))
-            table = before[-1] @ parts[last].T
-            error = (table / n_components - shares.reshape(table.shape)) * weight.reshape(
-                table.shape
-            )
+            error = weights * (before[-1] @ parts[last].T / n_components - shares)
             slopes[last] += error.T @ before[-1]
             back = error @ parts[last]
             for i, known in zip(reversed(first), reversed(before[:-1]), strict=True):
@@ -368,14 +369,18 @@ def draw_records(
     Raises:
       SchemaError: Too many records.
     """
-    if not 0 <= n_records <= _MOST_RECORDS:
-        raise SchemaError("records to draw", "are too many", got=n_records, want=_MOST_RECORDS)
     codes = _codes(mixture, n_records, rng)
     return Records(domain, unmerge(codes, merging, rng)[rng.permutation(n_records)])
 
 
 def _codes(mixture: Mixture, n_records: int, rng: Generator) -> IntArray:
-    """Draw merged codes, int64[n_records, d], by cell if they are few, else by component."""
+    """Draw merged codes, int64[n_records, d], by cell if they are few, else by component.
+
+    Raises:
+      SchemaError: Too many records.
+    """
+    if not 0 <= n_records <= _MOST_RECORDS:
+        raise SchemaError("records to draw", "are too many", got=n_records, want=_MOST_RECORDS)
     sizes = tuple(each.shape[1] for each in mixture.levels)
     if math.prod(sizes) <= _MOST_CELLS:
         return _rounded_cells(mixture, sizes, n_records, rng)
