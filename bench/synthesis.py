@@ -121,7 +121,7 @@ def release_hdmm_pgm(truth: Records, rho: Fraction, seed: int) -> Records:
     answers = measure_plan(Confidential(truth), plan, Streams(NoiseKey.for_testing(seed)))
     whole = Merging(tuple(np.arange(size) for size in domain.sizes), domain.sizes)
     measured = ChosenMarginals(domain, whole, (), (), answers)
-    return synthesize_chosen(measured, fit_model, 200, len(truth.codes), seed)
+    return synthesize_chosen(measured, fit_model, 100, len(truth.codes), seed)
 
 
 def release_mbi_aim(truth: Records, rho: Fraction, seed: int) -> Records:
