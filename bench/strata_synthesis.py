@@ -26,17 +26,20 @@ import json
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
-from bench.synthesis import SMALL_AIM, release_aim, release_gem, release_mst
+from bench.synthesis import GEM, SMALL_AIM, release_aim, release_gem, release_mst
 from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
 from das.privacy.accounting import rho_from_epsilon
 from das.queries.sensitivity import Neighbors
 from das.synthesis.adaptive import measure_adaptively, measure_chosen_strata, measure_tree
+from das.synthesis.graphical import fit_model
 from das.synthesis.measure import Spending, measure_marginals, measure_sizes, measure_strata
-from das.synthesis.mixture import Fit, synthesize
+from das.synthesis.mixture import Fit, fit_products, synthesize
+from das.synthesis.model import Fitter
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import Strata, synthesize_strata
 from das.synthesis.targets import targets_of
@@ -52,7 +55,10 @@ GRAPHICAL: dict[str, Callable[[Records, Fraction, int, int], Records]] = {
     "aim": release_aim,
     "gem": release_gem,
 }
-SHRUNK = ("mst_shrunk", "aim_shrunk", "shrunk_private", "mst_private", "aim_private")
+SHRUNK = (
+    "shrunk_private",
+    *(f"{name}_{way}" for name in GRAPHICAL for way in ("shrunk", "private")),
+)
 METHODS = (*MIXTURES, *GRAPHICAL, *(f"{name}_strata" for name in GRAPHICAL), *SHRUNK)
 
 
@@ -132,7 +138,8 @@ def shrunk(model: str, truth: Records, strata: Strata | None, rho: Fraction, see
         Streams(NoiseKey.for_testing(seed)),
         Neighbors.UNBOUNDED,
     )
-    rest, steps = rho, 400
+    rest, steps = rho, 1000 if model in ("mst", "aim") else 400
+    fitter: Fitter = partial(fit_products, fit=Fit()) if model == "gem" else fit_model
     if strata is None:
         strata, sizes = measure_sizes(data, ATTRIBUTES, 0.001, rho / 20, to, streams)
         rest -= sizes.rho
@@ -143,12 +150,11 @@ def shrunk(model: str, truth: Records, strata: Strata | None, rho: Fraction, see
         everybody = (
             measure_tree(data, part, to, streams)
             if model == "mst"
-            else measure_adaptively(data, part, to, streams, SMALL_AIM)
+            else measure_adaptively(data, part, to, streams, GEM if model == "gem" else SMALL_AIM)
         )
-        steps = 1000
         measured = measure_chosen_strata(data, strata, everybody, rest - everybody.rho, to, streams)
     assert measured.rho == rest
-    return synthesize_strata(measured, Fit(steps=steps), len(truth.codes), seed)
+    return synthesize_strata(measured, Fit(steps=steps), len(truth.codes), seed, fitter)
 
 
 def evaluate(truth: Records, released: Records, strata: Strata) -> dict[str, float]:

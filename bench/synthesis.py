@@ -2,7 +2,8 @@
 
     python -m bench.synthesis [--quick] [--data NAME] [--epsilons 1 5] [--seeds N]
     python -m bench.synthesis --methods mixture mst
-    python -m bench.synthesis --quick --mbi CHECKOUT
+    python -m bench.synthesis --data acs_2018_public_coverage --methods mixture aim gem hdmm_pgm
+    python -m bench.synthesis --quick --mbi CHECKOUT [--steps 1000]
 
 Adult (48,842 records, 15 attributes, 4 x 10^16 cells) unless another file of tests/data is named. Each
 release is of the stated epsilon at delta 10^-9 by zCDP, unbounded neighbors, and as many records as
@@ -15,6 +16,7 @@ peak is of the whole process (0.15 GB of it imports). Seeds are 0, 1, ...; none 
 `aim_mbi` is that of ryan112358/private-pgm in the size of `aim`, with the same rho, from a checkout
 that the reader makes: one before its change from numpy to jax (514dea3, 2024-11-09) if there is no
 jax. Of the packages hdmm and autodp, which it imports and hardly uses, stand-ins are made.
+`hdmm_pgm` has one clique of all cells, so it needs data of few cells; Adult is too large.
 
 Prints a table, mean and standard error over seeds, and one line of JSON.
 """
@@ -26,7 +28,6 @@ import contextlib
 import io
 import itertools
 import json
-import math
 import os
 import resource
 import subprocess
@@ -34,41 +35,37 @@ import sys
 import time
 import types
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from das.arrays import FloatArray
 from das.confidential import Confidential
 from das.mechanisms.entropy import NoiseKey, Streams
-from das.mechanisms.exponential import Selection
 from das.privacy.accounting import rho_from_epsilon
 from das.queries.sensitivity import Neighbors
 from das.synthesis.adaptive import AdaptiveRounds, measure_adaptively, measure_tree
-from das.synthesis.graphical import synthesize_graphical
-from das.synthesis.measure import (
-    Measurer,
-    Spending,
-    marginal_query,
-    measure_marginals,
-    merge_rare,
-)
-from das.synthesis.mixture import Fit, draw_records, refit_mixture, synthesize
-from das.synthesis.records import Records, merged_counts
-from das.synthesis.strata import onto_simplex
-from das.synthesis.targets import Targets, centered, rounded, targets_of
+from das.synthesis.graphical import fit_model
+from das.synthesis.measure import Spending, measure_marginals, measure_plan
+from das.synthesis.mixture import Fit, fit_products, synthesize
+from das.synthesis.model import synthesize_chosen
+from das.synthesis.records import ChosenMarginals, Merging, Records
+from das.synthesis.targets import targets_of
+from das.workload.choices import Method
+from das.workload.plan import plan_workload
+from das.workload.workload import AttributeWorkload, Workload
 from tests.builders.microdata import k_way_error, read_microdata
 from tests.checkout import ROOT
 
 DELTA = Fraction(1, 10**9)
+MBI, STEPS = "BENCH_MBI", "BENCH_STEPS"  # tell the checkout and --steps to the process of a release
 # A model of 1 MB and 50 steps a round take as many core seconds as the mixture, or more.
-MBI = "BENCH_MBI"  # names the checkout to the process of a release
-SMALL_AIM = AdaptiveRounds(most_megabytes=1.0, steps=50)
+SMALL_AIM = AdaptiveRounds(most_megabytes=1.0, steps=int(os.environ.get(STEPS, "50")))
+GEM = AdaptiveRounds(steps=50, fitter=fit_products)
 
 
 def release_mixture(truth: Records, rho: Fraction, seed: int) -> Records:
@@ -87,7 +84,7 @@ def release_mst(truth: Records, rho: Fraction, seed: int, n: int | None = None) 
     """A tree of pairs, and the graphical model; n records, by default as many as the truth."""
     streams = Streams(NoiseKey.for_testing(seed))
     measured = measure_tree(Confidential(truth), rho, Neighbors.UNBOUNDED, streams)
-    return synthesize_graphical(measured, 1000, n or len(truth.codes), seed)
+    return synthesize_chosen(measured, fit_model, 1000, n or len(truth.codes), seed)
 
 
 def release_aim(
@@ -100,7 +97,7 @@ def release_aim(
     """Marginals selected in rounds, and the graphical model; n as for `release_mst`."""
     streams = Streams(NoiseKey.for_testing(seed))
     measured = measure_adaptively(Confidential(truth), rho, Neighbors.UNBOUNDED, streams, rounds)
-    return synthesize_graphical(measured, 1000, n or len(truth.codes), seed)
+    return synthesize_chosen(measured, fit_model, 1000, n or len(truth.codes), seed)
 
 
 def release_official_aim(truth: Records, rho: Fraction, seed: int) -> Records:
@@ -109,62 +106,26 @@ def release_official_aim(truth: Records, rho: Fraction, seed: int) -> Records:
 
 
 def release_gem(truth: Records, rho: Fraction, seed: int, n: int | None = None) -> Records:
-    """GEM: in rounds, measure the pair that a mixture of products misses most, and refit.
-
-    Its authors spend 0.67 of the epsilon of a round to select, so 0.8 of its rho.
-    """
+    """Marginals selected in rounds, and mixtures of products; n as for `release_mst`."""
     streams = Streams(NoiseKey.for_testing(seed))
-    neighbors, spending = Neighbors.UNBOUNDED, Spending()
-    one_way = Measurer(truth, neighbors, streams).one_way(
-        rho * spending.one_way / len(truth.domain.names), 1
-    )
-    merging = merge_rare(one_way)
-    recoded = Measurer(merging.recode(truth), neighbors, streams)
-    domain, rng = recoded.records.domain, np.random.default_rng(seed)
-    tables = [merged_counts(one, merging, i) for i, one in enumerate(one_way)]
-    size = max(1.0, float(np.mean([counts.sum() for counts, _ in tables])))
-    alone = tuple(np.maximum(rounded(onto_simplex(counts, size)), 0.5) for counts, _ in tables)
-    sds = np.array([math.sqrt(variance.max()) for _, variance in tables])
-    levels = tuple(
-        rng.dirichlet(50.0 * each / each.sum() + 1e-3, Fit().components) for each in alone
-    )
-    pairs = [*itertools.combinations(range(len(domain.names)), 2)]
-    each_round = rho * (1 - spending.one_way) / GEM_ROUNDS
-    selection = Selection.costing(each_round * GEM_SELECTS, 1)
-    sums: dict[tuple[int, int], FloatArray] = {}
-    times: Counter[tuple[int, int]] = Counter()
-    for number in range(GEM_ROUNDS):
-        scores = [
-            int(np.abs(recoded.records.marginal(p) - np.rint(size * pair_of(levels, p))).sum())
-            for p in pairs
-        ]
-        pair = pairs[selection.choose(scores, streams.bits((2, number)))]
-        query = marginal_query(domain, pair)
-        answer = recoded.measure(query, each_round - selection.rho, (3, number))
-        times[pair] += 1
-        noisy = answer.answers.reshape([domain.sizes[i] for i in pair])
-        sums[pair] = sums.get(pair, np.zeros(noisy.shape)) + centered(noisy.astype(float))
-        sd = math.sqrt(float(answer.mechanism.continuous_variance))
-        targets = Targets(
-            size,
-            alone,
-            {each: rounded(table / times[each]) for each, table in sums.items()},
-            sds,
-            {each: sd / math.sqrt(times[each]) for each in sums},
-        )
-        fitted = refit_mixture(domain, targets, Fit(steps=60, rate=0.1), levels)
-        levels = fitted.levels
-    return draw_records(fitted, merging, truth.domain, n or len(truth.codes), rng)
+    measured = measure_adaptively(Confidential(truth), rho, Neighbors.UNBOUNDED, streams, GEM)
+    fitter = partial(fit_products, fit=Fit(), seed=seed)
+    return synthesize_chosen(measured, fitter, Fit().steps, n or len(truth.codes), seed)
 
 
-def pair_of(levels: tuple[FloatArray, ...], pair: tuple[int, int]) -> FloatArray:
-    """Shares of a mixture by two attributes."""
-    i, j = pair
-    return np.asarray(levels[i].T @ levels[j] / len(levels[i]))
+def release_hdmm_pgm(truth: Records, rho: Fraction, seed: int) -> Records:
+    """All marginals on up to three attributes by HDMM's plan, and one graphical model of all cells."""
+    domain = truth.domain
+    attributes = list(map(AttributeWorkload.identity, domain.names, domain.sizes))
+    plan = plan_workload(Workload.k_way(attributes, range(4)), Method.HDMM).measure_exactly(rho)
+    answers = measure_plan(Confidential(truth), plan, Streams(NoiseKey.for_testing(seed)))
+    whole = Merging(tuple(np.arange(size) for size in domain.sizes), domain.sizes)
+    measured = ChosenMarginals(domain, whole, (), (), answers)
+    return synthesize_chosen(measured, fit_model, 100, len(truth.codes), seed)
 
 
 def release_mbi_aim(truth: Records, rho: Fraction, seed: int) -> Records:
-    """AIM of private-pgm, in the size of `aim`: marginals of three, 1 MB, 50 steps a round."""
+    """AIM of private-pgm, in the size of `aim`: marginals of three, 1 MB, as many steps a round."""
     checkout = os.environ[MBI]
     sys.path[:0] = [checkout, f"{checkout}/src", f"{checkout}/mechanisms"]
     for name in ("hdmm", "hdmm.matrix", "autodp"):
@@ -194,10 +155,9 @@ METHODS: dict[str, Callable[[Records, Fraction, int], Records]] = {
     "aim": release_aim,
     "aim_official": release_official_aim,
     "gem": release_gem,
+    "hdmm_pgm": release_hdmm_pgm,
     "aim_mbi": release_mbi_aim,
 }
-GEM_ROUNDS = 30
-GEM_SELECTS = Fraction(4, 5)
 QUICK = ("mixture", "mst", "aim")
 
 
@@ -266,6 +226,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=3600, help="seconds of one release")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--mbi", metavar="CHECKOUT", help="of ryan112358/private-pgm")
+    parser.add_argument("--steps", default="50", help="of AIM's fit after each round")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -276,12 +237,11 @@ def main() -> None:
         return
     epsilons = arguments.epsilons or (["1", "5"] if arguments.quick else ["0.1", "0.5", "1", "5"])
     n_seeds = arguments.seeds or (2 if arguments.quick else 5)
-    methods = arguments.methods or [*(QUICK if arguments.quick else METHODS)]
+    methods = arguments.methods or [*QUICK, *(() if arguments.quick else ("aim_official", "gem"))]
+    os.environ[STEPS] = arguments.steps
     if arguments.mbi:
         os.environ[MBI] = str(Path(arguments.mbi).resolve())
         methods = [*dict.fromkeys([*methods, "aim_mbi"])]
-    elif "aim_mbi" in methods:
-        methods.remove("aim_mbi")
     results: dict[str, dict[str, dict[str, float]]] = {}
     print("| epsilon | method | 3-way | 2-way | core seconds | peak GB |")
     print("|---|---|---|---|---|---|")

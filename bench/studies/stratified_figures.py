@@ -40,7 +40,7 @@ from das.synthesis.strata import Strata
 
 EPSILONS = ("0.01", "0.05", "0.1", "0.5", "1", "5")
 MODELS = ("everybody", "strata", "shrunk", "mst", "mst_strata", "mst_shrunk", "gem", "gem_strata",
-          "aim", "aim_strata", "aim_shrunk")  # fmt: skip
+          "gem_shrunk", "aim", "aim_strata", "aim_shrunk")  # fmt: skip
 PREDICTED = "ESR"
 FIGURES = {
     "accuracy": "4: accuracy",

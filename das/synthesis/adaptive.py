@@ -1,6 +1,6 @@
-"""Adaptive measurements of survey records: MST and AIM, with exact selection and noise.
+"""Adaptive measurements of survey records: MST, AIM and GEM, with exact selection and noise.
 
-Both select marginals by the exponential mechanism. The scores compare the records with a model of
+All select marginals by the exponential mechanism. The scores compare the records with a model of
 the previous measurements. Scores are integers: the model enters as records drawn from it, or as
 rounded expected counts, which is post-processing. An exact selection costs a little less than its
 share. The rest of the share goes to the measurement of the round, so the total is rho exactly.
@@ -11,6 +11,7 @@ selection costs epsilon^2 / 8 with P proportional to exp(epsilon score / (2 sens
 References:
   McKenna, Miklau & Sheldon, Winning the NIST contest, J. Privacy Confid. 11 (2021) (MST).
   McKenna, Mullins, Sheldon & Miklau, AIM, PVLDB 15 (2022).
+  Liu, Vietri & Wu, Iterative methods for private synthetic data, NeurIPS 2021 (GEM).
 """
 
 from __future__ import annotations
@@ -28,14 +29,9 @@ from das.errors import BudgetError
 from das.mechanisms.entropy import Position, Streams
 from das.mechanisms.exponential import Selection
 from das.queries.sensitivity import Neighbors
-from das.synthesis.graphical import (
-    Attributes,
-    GraphicalModel,
-    fit_model,
-    junction_tree,
-    targets_of_marginals,
-)
+from das.synthesis.graphical import fit_model
 from das.synthesis.measure import Measurer, marginal_query, merge_rare, revealed
+from das.synthesis.model import Attributes, Fitter, Model, targets_of_marginals
 from das.synthesis.records import ChosenMarginals, Merging, NoisyAnswer, Records, Selected
 from das.synthesis.strata import MeasuredStrata, Strata
 
@@ -48,7 +44,7 @@ _EXPECTED_SIZE = math.sqrt(2.0 / math.pi)  # of a normal error, in standard devi
 
 @dataclass(frozen=True)
 class AdaptiveRounds:
-    """Parameters of AIM: budget per round, candidates and fitting.
+    """Parameters of AIM or GEM: budget per round, candidates and fitting.
 
     Attributes:
       order: Candidates are the sets of up to so many attributes, weighted by how much of the
@@ -56,8 +52,9 @@ class AdaptiveRounds:
       rounds_per_attribute: T = 16 d rounds are planned for; they get dearer where nothing is won.
       selection_share: Share of the cost of each round that pays for the selection.
       most_megabytes: Largest junction tree, at 8 bytes a cell, once all of rho is spent. The
-        authors' is 80.
-      steps: Steps of mirror descent after each round, from the previous model; 1000 in AIM.
+        authors' is 80. Mixtures do not grow.
+      steps: Steps of the fit after each round, from the previous model; 1000 in AIM.
+      fitter: Fits the models between rounds: `fit_model` in AIM, `fit_products` in GEM.
 
     Raises:
       BudgetError: A number is out of range.
@@ -68,6 +65,7 @@ class AdaptiveRounds:
     selection_share: Fraction = Fraction(1, 10)
     most_megabytes: float = 80.0
     steps: int = 1000
+    fitter: Fitter = fit_model
 
     def __post_init__(self) -> None:
         numbers = (self.order, self.rounds_per_attribute, self.most_megabytes, self.steps)
@@ -151,7 +149,7 @@ def measure_adaptively(
     streams: Streams,
     rounds: AdaptiveRounds,
 ) -> ChosenMarginals:
-    """Measure by AIM: in rounds, select and measure the marginal that the model misses most.
+    """Measure by AIM or GEM: in rounds, select and measure what the model misses most.
 
     Args:
       truth: The records.
@@ -180,7 +178,7 @@ def measure_adaptively(
     measured = ChosenMarginals(domain, unmerged, one_way, (), ())
     left = rho - measured.rho
     size, targets = targets_of_marginals(measured)
-    model = fit_model(domain.sizes, targets, rounds.steps)
+    model = rounds.fitter(domain.sizes, targets, rounds.steps)
     rng = np.random.default_rng(_MODEL_SEED)  # noqa: TID251 - draws of a model
     counted: dict[Attributes, IntArray] = {}
     for number in itertools.count(1):
@@ -191,7 +189,7 @@ def measure_adaptively(
         cost = left - selection.rho if is_last else for_answer
         variance = 1.0 / (2.0 * float(cost)) * selector.moved
         share_spent = float(1 - (left - selection.rho - cost) / rho)
-        drawn = Records(domain, model.tree.draw(model.beliefs, round(size), rng))
+        drawn = Records(domain, model.draw(round(size), rng))
         scores = _scores(selector.records, drawn, counted, rounds.order, math.sqrt(variance))
         limit = rounds.most_megabytes * 2**20 / _BYTES_PER_CELL * share_spent
         chosen = _choose_fitting(selector, scores, selection, number, model, limit)
@@ -206,9 +204,10 @@ def measure_adaptively(
         size, targets = targets_of_marginals(measured)
         if is_last:
             break
-        model = fit_model(domain.sizes, targets, rounds.steps, model)
+        model = rounds.fitter(domain.sizes, targets, rounds.steps, model)
+        (after,) = model.marginals([chosen])
         before = drawn.marginal(chosen)
-        changed = float(np.abs(model.marginal(chosen) * size - before).sum())
+        changed = float(np.abs(after * size - before).sum())
         if changed <= _EXPECTED_SIZE * math.sqrt(variance) * before.size:
             for_answer, for_selection = 4 * for_answer, 4 * for_selection
     return measured
@@ -312,10 +311,10 @@ def _choose_fitting(
     scores: dict[Attributes, int],
     selection: Selection,
     number: int,
-    model: GraphicalModel,
+    model: Model,
     most_cells: float,
 ) -> Attributes:
-    """Select a set whose junction tree is small enough, or that a clique of the model contains.
+    """Select a set with which the model stays small enough.
 
     A set is drawn from all candidates. If it does not fit, it is removed and another is drawn with
     fresh bits. This has the law of drawing among the sets that fit, whose sizes are public. The
@@ -327,15 +326,13 @@ def _choose_fitting(
       selection: The exponential mechanism.
       number: Number of the round.
       model: The current model.
-      most_cells: Most cells of all cliques together.
+      most_cells: Most cells of the model.
     """
     left = dict(scores)
     for attempt in itertools.count():
         position = (_SELECTION, number, attempt)
         chosen = [*left][selector.choose([*left.values()], selection, position)]
-        if model.tree.home(chosen) is not None:
-            break
-        if junction_tree(model.tree.sizes, (*model.potentials, chosen)).cells <= most_cells:
+        if model.admits(chosen, most_cells):
             break
         del left[chosen]
     return chosen

@@ -29,9 +29,8 @@ import numpy as np
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
 from das.histograms import mixed_radix
-from das.synthesis.records import ChosenMarginals, Generator, Records, merged_counts, unmerge
-
-Attributes = tuple[int, ...]
+from das.synthesis.model import NOTHING, Attributes, Model, Target
+from das.synthesis.records import Generator
 
 _MOST_HALVINGS = 25  # of a step; the one that remains is 3e-8 of it
 _GROWTH = 1.3  # of the step after one that was taken
@@ -232,19 +231,6 @@ def _joined(sizes: tuple[int, ...], cliques: Sequence[frozenset[int]]) -> Juncti
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
-    """Shares that a marginal is fitted to.
-
-    Attributes:
-      shares: float64[n_i, ...], the share of each combination of levels; one axis per attribute.
-      weight: float64 that broadcasts with `shares`: 1 / variance of each share.
-    """
-
-    shares: FloatArray
-    weight: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
 class GraphicalModel:
     """A distribution by its potentials.
 
@@ -260,57 +246,39 @@ class GraphicalModel:
     beliefs: Sequence[FloatArray]
     step: float = _FIRST_STEP
 
-    def marginal(self, attributes: Attributes) -> FloatArray:
-        """Return shares by the levels of some attributes of one clique, numbered from 0, rising."""
-        return self.tree.marginal(self.beliefs, attributes)
+    def marginals(
+        self, sets: Iterable[Attributes], given: Mapping[int, int] = NOTHING
+    ) -> list[FloatArray]:
+        """Return the shares by the levels of sets of attributes, each of one clique.
 
-    def given(self, levels: Mapping[int, int]) -> list[FloatArray]:
-        """Return the marginals of all cliques of the tree, given levels of some attributes."""
+        Args:
+          sets: Attributes numbered from 0, in rising order.
+          given: Levels of some attributes; shares are conditional on them.
+        """
         potentials = dict(self.potentials)
-        for i, level in levels.items():
+        for i, level in given.items():
             evidence = np.full(self.tree.sizes[i], _EXCLUDED)
             evidence[level] = 0.0
             potentials[i,] = potentials.get((i,), 0.0) + evidence
-        return self.tree.beliefs(potentials)
+        beliefs = self.tree.beliefs(potentials) if given else self.beliefs
+        return [self.tree.marginal(beliefs, each) for each in sets]
 
+    def draw(self, n_records: int, rng: Generator) -> IntArray:
+        """Draw records, int64[n_records, d], as `JunctionTree.draw`."""
+        return self.tree.draw(self.beliefs, n_records, rng)
 
-def targets_of_marginals(measured: ChosenMarginals) -> tuple[float, dict[Attributes, Target]]:
-    """Combine the measured tables of the same attributes, weighted by precision.
-
-    Returns:
-      Number of records, about, at least 1; targets by attributes, over the merged domain.
-    """
-    counts: dict[Attributes, FloatArray] = {}
-    precisions: dict[Attributes, FloatArray] = {}
-
-    def add(attributes: Attributes, table: FloatArray, variance: FloatArray) -> None:
-        here = 1.0 / variance
-        before = precisions.get(attributes, np.zeros(()))
-        mean = counts.get(attributes, np.zeros(()))
-        precisions[attributes] = before + here
-        counts[attributes] = (before * mean + here * table) / (before + here)
-
-    for i, answer in enumerate(measured.one_way):
-        add((i,), *merged_counts(answer, measured.merging, i))
-    for answer in measured.marginals:
-        shape = [measured.merged.sizes[i] for i in answer.query.kept]
-        variance = np.array(float(answer.mechanism.continuous_variance))
-        add(answer.query.kept, answer.answers.astype(np.float64).reshape(shape), variance)
-    # The sum of a table, weighted by its precision, is an unbiased count of the records.
-    sums = np.array([table.sum() for table in counts.values()])
-    noise = np.array([np.sum(1.0 / p + 0.0 * counts[each]) for each, p in precisions.items()])
-    size = max(1.0, float(np.average(sums, weights=1.0 / noise)))
-    targets = {
-        each: Target(table / size, precisions[each] * size**2) for each, table in counts.items()
-    }
-    return size, targets
+    def admits(self, attributes: Attributes, most_cells: float) -> bool:
+        """Return whether a clique holds the attributes, or the tree with them is small enough."""
+        if self.tree.home(attributes) is not None:
+            return True
+        return junction_tree(self.tree.sizes, (*self.potentials, attributes)).cells <= most_cells
 
 
 def fit_model(
     sizes: Sequence[int],
     targets: Mapping[Attributes, Target],
     steps: int,
-    before: GraphicalModel | None = None,
+    before: Model | None = None,
 ) -> GraphicalModel:
     """Fit potentials of the measured sets.
 
@@ -321,16 +289,18 @@ def fit_model(
       sizes: Number of levels of each attribute.
       targets: By sets of attributes, at least one: the shares that are fitted.
       steps: Largest number of steps.
-      before: A model of fewer sets to start from.
+      before: A graphical model of fewer sets to start from.
     """
-    known = {} if before is None else before.potentials
-    kept = before is not None and all(before.tree.home(each) is not None for each in targets)
-    tree = before.tree if kept and before is not None else junction_tree(sizes, targets)
+    tree, known, step = None, dict[Attributes, FloatArray](), _FIRST_STEP
+    if isinstance(before, GraphicalModel):
+        known, step = dict(before.potentials), before.step
+        if all(before.tree.home(each) is not None for each in targets):
+            tree = before.tree
+    tree = tree or junction_tree(sizes, targets)
     potentials = {each: known.get(each, np.zeros([sizes[i] for i in each])) for each in targets}
     largest = max(float(target.weight.max()) for target in targets.values())
 
     at = _evaluate(tree, potentials, targets, largest)
-    step = _FIRST_STEP if before is None else before.step
     for _ in range(steps):
         for _ in range(_MOST_HALVINGS):
             moved = {each: potentials[each] - step * at.slopes[each] for each in targets}
@@ -381,24 +351,3 @@ def _evaluate(
     slopes = {each: targets[each].weight / largest * errors[each] for each in targets}
     loss = sum(0.5 * float((slopes[each] * errors[each]).sum()) for each in targets)
     return _Point(beliefs, marginals, loss, slopes)
-
-
-def synthesize_graphical(
-    measured: ChosenMarginals, steps: int, n_records: int, seed: int
-) -> Records:
-    """Fit a model and draw records; a function of noisy answers and public numbers alone.
-
-    The levels in a merged level are equally likely. Sums of floats depend on the processor, so
-    records drawn on another processor may differ.
-
-    Args:
-      measured: The noisy marginals.
-      steps: Number of steps of the fit.
-      n_records: Number of records to draw.
-      seed: Seed of the draws.
-    """
-    rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
-    _, targets = targets_of_marginals(measured)
-    model = fit_model(measured.merged.sizes, targets, steps)
-    codes = model.tree.draw(model.beliefs, n_records, rng)
-    return Records(measured.domain, unmerge(codes, measured.merging, rng))

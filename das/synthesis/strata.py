@@ -26,14 +26,16 @@ import numpy as np
 
 from das.arrays import FloatArray, IntArray
 from das.errors import SchemaError
-from das.synthesis.graphical import (
-    Attributes,
-    GraphicalModel,
-    Target,
-    fit_model,
-    targets_of_marginals,
+from das.synthesis.graphical import fit_model
+from das.synthesis.mixture import (
+    Fit,
+    draw_records,
+    fit_mixture,
+    products,
+    refit_mixture,
+    shares_of,
 )
-from das.synthesis.mixture import Fit, draw_records, fit_mixture, products, refit_mixture
+from das.synthesis.model import Attributes, Fitter, Model, Target, targets_of_marginals
 from das.synthesis.records import (
     ChosenMarginals,
     Domain,
@@ -203,22 +205,25 @@ class MeasuredStrata:
         return counted + self.population.rho + max(map(sum_rho, self.inside))
 
 
-def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: int) -> Records:
+def synthesize_strata(
+    measured: MeasuredStrata, fit: Fit, n_records: int, seed: int, fitter: Fitter = fit_model
+) -> Records:
     """Fit the pooled model, shrink and refit each stratum, and draw records by public weights.
 
     The result is a function of noisy answers and public numbers alone.
 
     Args:
       measured: Noisy answers.
-      fit: Parameters of the pooled fit; of graphical models, its steps alone.
+      fit: Parameters of the pooled fit; of selected marginals, its steps alone.
       n_records: Number of records. Strata get the shares of their weights. A mixture combines
         weights of a sample, or noisy ones, with population-wide counts by precision.
       seed: Seed of fits and draws.
+      fitter: Fits the models of selected marginals.
     """
     rng = np.random.default_rng(seed)  # noqa: TID251 - post-processing
     strata, population = measured.strata, measured.population
     if isinstance(population, ChosenMarginals):
-        return _synthesize_chosen(measured, population, fit, n_records, rng)
+        return _synthesize_chosen(measured, population, (fitter, fit.steps), n_records, rng)
     targets = targets_of(population)
     model = fit_mixture(population.merged, targets, fit, rng)
     whole = population.domain
@@ -256,14 +261,27 @@ def synthesize_strata(measured: MeasuredStrata, fit: Fit, n_records: int, seed: 
 
 
 def _synthesize_chosen(
-    measured: MeasuredStrata, population: ChosenMarginals, fit: Fit, n_records: int, rng: Generator
+    measured: MeasuredStrata,
+    population: ChosenMarginals,
+    fitting: tuple[Fitter, int],
+    n_records: int,
+    rng: Generator,
 ) -> Records:
-    """Fit graphical models: one to the population, and one to the shrunk tables of each stratum."""
+    """Fit a model to the population, and one to the shrunk tables of each stratum.
+
+    Args:
+      measured: Noisy answers.
+      population: Those of the population.
+      fitting: Fitter of the models, and its steps.
+      n_records: Number of records.
+      rng: Generator of the draws.
+    """
+    fitter, steps = fitting
     strata, whole = measured.strata, population.domain
     inner, weights = strata.inner(whole), strata.weights.reshape(-1)
     merging = population.merging.only(inner)
     total, targets = targets_of_marginals(population)
-    model = fit_model(population.merged.sizes, targets, fit.steps)
+    model = fitter(population.merged.sizes, targets, steps)
     tables: list[dict[Attributes, Block]] = []
     for stratum, answers in enumerate(measured.inside):
         is_here = (strata.groups == stratum).reshape(-1)
@@ -287,8 +305,7 @@ def _synthesize_chosen(
             )
             for each, one in tables[stratum].items()
         }
-        fitted = fit_model(merging.sizes(), aims, fit.steps)
-        return unmerge(fitted.tree.draw(fitted.beliefs, n, rng), merging, rng)
+        return unmerge(fitter(merging.sizes(), aims, steps).draw(n, rng), merging, rng)
 
     return _join(strata, whole, _apportioned(weights, n_records), draw, rng)
 
@@ -297,7 +314,7 @@ def _expected(
     strata: Strata,
     stratum: int,
     population: ChosenMarginals,
-    model: GraphicalModel,
+    model: Model,
     sets: Iterable[Attributes],
 ) -> dict[Attributes, FloatArray]:
     """Return the shares that the model of the population expects in a stratum.
@@ -315,8 +332,7 @@ def _expected(
     for combination in np.argwhere(strata.groups == stratum):
         levels = zip(strata.attributes, combination, strict=True)
         evidence = {i: int(population.merging.new_level[i][level]) for i, level in levels}
-        beliefs = model.given(evidence)
-        parts.append({each: model.tree.marginal(beliefs, at) for each, at in places.items()})
+        parts.append(dict(zip(places, model.marginals(places.values(), evidence), strict=True)))
         chances.append(float(strata.weights[tuple(combination)]) + _LEAST_WEIGHT)
     return {
         each: np.average([part[each] for part in parts], axis=0, weights=chances) for each in places
@@ -373,11 +389,8 @@ class Prior:
     size_sd: float
 
     def shares(self, inside: tuple[int, ...]) -> FloatArray:
-        """Return shares by the levels of one or two attributes."""
-        if len(inside) == 1:
-            return np.asarray(self.chances @ self.levels[inside[0]])
-        i, j = inside
-        return np.asarray((self.levels[i] * self.chances[:, None]).T @ self.levels[j])
+        """Return shares by the levels of one or more attributes, float64[n_i, ...]."""
+        return shares_of([self.levels[i] for i in inside], self.chances)
 
 
 @dataclass(frozen=True, eq=False)

@@ -249,7 +249,8 @@ class SurveyManifest(ReleaseManifest):
       attributes: Attributes of the microdata; none without microdata.
       parts: Parts that were measured and released in this folder.
       records: Records of the microdata; null without microdata.
-      model: Model of the microdata: `mixture`, `tree` or `adaptive`; left out without microdata.
+      model: Model of the microdata: `mixture`, `tree`, `adaptive` or `gem`; left out without
+        microdata.
       strata: Attributes whose combinations were measured separately for the microdata; left out if
         there are none.
     """

@@ -255,6 +255,15 @@ class SynthesisStrataConfig(Model):
         return self
 
 
+# Models that read a key of `SynthesisConfig`; all models read the others.
+_MODELS_OF = {
+    **dict.fromkeys(("one_way_share", "n_remeasured_pairs", "weighting"), ("mixture",)),
+    **dict.fromkeys(("components", "n_fits"), ("mixture", "gem")),
+    "steps_per_round": ("adaptive", "gem"),
+    "max_model_megabytes": ("adaptive",),
+}
+
+
 class SynthesisConfig(Model):
     """Microdata drawn from a model of noisy marginals."""
 
@@ -262,11 +271,12 @@ class SynthesisConfig(Model):
     attributes: list[Text] | None = Field(
         default=None, description="Attributes of the microdata; default: all."
     )
-    model: Literal["mixture", "tree", "adaptive"] = Field(
+    model: Literal["mixture", "tree", "adaptive", "gem"] = Field(
         default="mixture",
         description="mixture: all one- and two-way marginals are measured, and a mixture of "
         "products fitted to them. tree: a tree of pairs is selected and measured (MST). adaptive: "
-        "marginals are selected in rounds by what the model misses most (AIM); slow.",
+        "marginals are selected in rounds by what the model misses most (AIM); slow. gem: in such "
+        "rounds, with a mixture as the model (GEM).",
     )
     strata: SynthesisStrataConfig | None = Field(
         default=None,
@@ -294,19 +304,22 @@ class SynthesisConfig(Model):
         default=8, ge=1, le=1024, description="Of adaptive: largest model between rounds."
     )
     steps_per_round: Whole = Field(
-        default=100, ge=1, le=100_000, description="Of adaptive: steps of the fit after each round."
+        default=100,
+        ge=1,
+        le=100_000,
+        description="Of adaptive and gem: steps of the fit after each round.",
     )
     components: Whole = Field(
         default=200,
         ge=1,
         le=10_000,
-        description="Of each fit of a mixture; may be changed after measuring.",
+        description="Of each fit of a mixture or of gem; may be changed after measuring.",
     )
     n_fits: Whole = Field(
         default=12,
         ge=1,
         le=1000,
-        description="Fits of a mixture, of which the mean is taken; may be changed after "
+        description="Fits of a mixture or of gem, of which the mean is taken; may be changed after "
         "measuring.",
     )
     steps: Whole = Field(
@@ -327,13 +340,9 @@ class SynthesisConfig(Model):
 
     @model_validator(mode="after")
     def _fits(self) -> SynthesisConfig:
-        of_phases = {"one_way_share", "n_remeasured_pairs"}
-        of_mixture = {"weighting", "components", "n_fits", *of_phases}
-        foreign = set() if self.model == "mixture" else of_mixture
-        if self.model != "adaptive":
-            foreign = foreign | {"max_model_megabytes", "steps_per_round"}
+        foreign = {key for key, models in _MODELS_OF.items() if self.model not in models}
         if self.strata is not None:
-            foreign = foreign | of_phases
+            foreign |= {"one_way_share", "n_remeasured_pairs"}
         if wrong := sorted(foreign & self.model_fields_set):
             other = "with strata" if self.strata is not None else f"with model {self.model}"
             raise ValueError(f"`{wrong[0]}` has no effect {other}")

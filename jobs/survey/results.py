@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from das.means.estimates import MeanEstimates, NoisySum, estimates_of, shrink
 from das.privacy.conditioning import GAMMA
 from das.queries.query import Query
 from das.queries.sensitivity import Neighbors
-from das.synthesis.graphical import synthesize_graphical
-from das.synthesis.mixture import Fit, synthesize
+from das.synthesis.graphical import fit_model
+from das.synthesis.mixture import Fit, fit_products, synthesize
+from das.synthesis.model import Fitter, synthesize_chosen
 from das.synthesis.records import ChosenMarginals, Records
 from das.synthesis.strata import MeasuredStrata, synthesize_strata
 from das.synthesis.targets import targets_of
@@ -482,16 +484,19 @@ def microdata_folders(release: ReleaseLayout) -> list[Place]:
 def draw_microdata(plan: SurveyPlan, measured: Answers) -> Records:
     """Fit a model to noisy marginals and draw records from it.
 
-    The same settings give the same records: a mixture on any machine (`das.synthesis.portable`), a
-    tree on the same machine.
+    The same settings give the same records: a mixture on any machine (`das.synthesis.portable`),
+    other models on the same machine.
     """
     settings = plan.synthesis
     n_records = settings.n_records or plan.config.data.n_records
-    if isinstance(measured, ChosenMarginals):
-        return synthesize_graphical(measured, settings.steps, n_records, settings.seed)
     fit = Fit(components=settings.components, steps=settings.steps, starts=settings.n_fits)
+    fitter: Fitter = fit_model
+    if settings.model == "gem":
+        fitter = partial(fit_products, fit=fit, seed=settings.seed)
+    if isinstance(measured, ChosenMarginals):
+        return synthesize_chosen(measured, fitter, fit.steps, n_records, settings.seed)
     if isinstance(measured, MeasuredStrata):
-        return synthesize_strata(measured, fit, n_records, settings.seed)
+        return synthesize_strata(measured, fit, n_records, settings.seed, fitter)
     return synthesize(measured, targets_of(measured), fit, n_records, settings.seed)
 
 

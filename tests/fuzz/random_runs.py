@@ -110,9 +110,9 @@ def _weights(rng: Rng, folder: Path, sizes: dict[str, int], least: int = 0) -> s
 
 
 def _model(rng: Rng, folder: Path, sizes: dict[str, int]) -> dict[str, Any]:
-    kind = rng.choice(("mixture", "tree", "adaptive", "strata"))
-    if kind in ("tree", "adaptive"):
-        return {"model": kind, "steps": 2, **({"steps_per_round": 1} if kind == "adaptive" else {})}
+    kind = rng.choice(("mixture", "tree", "adaptive", "gem", "strata"))
+    if kind in ("tree", "adaptive", "gem"):
+        return {"model": kind, "steps": 2, **({} if kind == "tree" else {"steps_per_round": 1})}
     model: dict[str, Any] = {"model": "mixture", "components": 2, "steps": 2, "n_fits": 1}
     if kind == "strata":
         first = next(iter(sizes))

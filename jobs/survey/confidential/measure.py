@@ -18,8 +18,10 @@ from das.synthesis.adaptive import (
     measure_chosen_strata,
     measure_tree,
 )
+from das.synthesis.graphical import fit_model
 from das.synthesis.measure import Spending as Phases
 from das.synthesis.measure import measure_marginals, measure_plan, measure_sizes, measure_strata
+from das.synthesis.mixture import fit_products
 from das.synthesis.records import ChosenMarginals, Records
 from jobs.pipeline.confidential.draw import Drawn, draw_part
 from jobs.pipeline.folder.spending import Part, Spending
@@ -150,6 +152,8 @@ def _selected(
     if settings.model == "tree":
         return measure_tree(truth, rho, neighbors, streams)
     rounds = AdaptiveRounds(
-        most_megabytes=settings.max_model_megabytes, steps=settings.steps_per_round
+        most_megabytes=settings.max_model_megabytes,
+        steps=settings.steps_per_round,
+        fitter=fit_products if settings.model == "gem" else fit_model,
     )
     return measure_adaptively(truth, rho, neighbors, streams, rounds)

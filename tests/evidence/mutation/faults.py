@@ -1311,6 +1311,13 @@ FAULTS = (
         ),
     ),
     Fault(
+        "a mixture expects the same in all strata",
+        "das/synthesis/mixture.py",
+        "chances *= self.levels[i][:, level]",
+        "chances *= 1",
+        (SYNTHESIS_UNIT + "test_marginals_given_levels_are_those_of_the_joint_distribution_there",),
+    ),
+    Fault(
         "a message returns what its receiver said",
         "das/synthesis/graphical.py",
         "self._lifted(downward - upward[k], k, k)",

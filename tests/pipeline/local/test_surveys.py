@@ -221,8 +221,17 @@ def test_a_spread_that_is_too_small_is_warned_of_from_noisy_answers(das, tmp_pat
             {"model": "tree", "strata": {"attributes": ["group", "sex"], "min_share": "1/20"}},
             "marginals of everybody and of strata",
         ),
+        (
+            {
+                "model": "gem",
+                "steps_per_round": 1,
+                "n_fits": 2,
+                "strata": {"attributes": ["sex"]},
+            },
+            "marginals of everybody and of strata",
+        ),
     ],
-    ids=["tree", "adaptive", "strata", "tree of strata of measured sizes"],
+    ids=["tree", "adaptive", "strata", "tree of strata of measured sizes", "gem of strata"],
 )
 @pytest.mark.parametrize("neighbors", ["bounded", "unbounded"])
 def test_other_models_are_measured_stored_and_verified(das, tmp_path, settings, holds, neighbors):
@@ -630,7 +639,7 @@ def test_weights_that_do_not_fit(das, config, tmp_path, rows, what):
         ({"synthesis__attributes": ["sex"]}, "two attributes or more"),
         ({"synthesis__attributes": ["sex", "place"]}, "names no column"),
         ({"synthesis__one_way_share": "1"}, "one_way_share: Input should be less than 1"),
-        ({"synthesis__model": "gem"}, "model"),
+        ({"synthesis__model": "gan"}, "model"),
         ({"synthesis__model": "tree"}, "`components` has no effect with model tree"),
         ({"synthesis__weighting": "cells"}, "weighting"),
         ({"synthesis": {"share": "1/2", "model": "tree", "weighting": "equal"}},

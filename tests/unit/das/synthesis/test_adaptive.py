@@ -1,9 +1,11 @@
-"""MST and AIM: exact ledgers, what they select, and what is drawn of their models."""
+"""MST, AIM and GEM: exact ledgers, what they select, and what is drawn of their models."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +21,9 @@ from das.synthesis.adaptive import (
     measure_adaptively,
     measure_tree,
 )
-from das.synthesis.graphical import fit_model, synthesize_graphical, targets_of_marginals
+from das.synthesis.graphical import fit_model
+from das.synthesis.mixture import Fit, fit_products
+from das.synthesis.model import synthesize_chosen, targets_of_marginals
 from das.synthesis.records import Domain, Records
 from tests.builders.microdata import k_way_error
 from tests.builders.streams import bits_at
@@ -27,6 +31,11 @@ from tests.builders.streams import bits_at
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 3))
 KEY = NoiseKey(bytes(range(32)))
 QUICK = AdaptiveRounds(rounds_per_attribute=2, most_megabytes=1.0, steps=60)
+FITTERS = {
+    "mst": fit_model,
+    "aim": fit_model,
+    "gem": partial(fit_products, fit=Fit(components=60, rate=0.2, starts=2)),
+}
 RHOS = (Fraction(1, 200), Fraction(149731, 10**7), Fraction(3, 7))
 
 
@@ -44,7 +53,8 @@ def by_method(method, rho=Fraction(1, 2), neighbors=Neighbors.UNBOUNDED, data=No
     truth = Confidential(data or dependent())
     if method == "mst":
         return measure_tree(truth, rho, neighbors, Streams(KEY))
-    return measure_adaptively(truth, rho, neighbors, Streams(KEY), QUICK)
+    rounds = replace(QUICK, fitter=FITTERS[method])
+    return measure_adaptively(truth, rho, neighbors, Streams(KEY), rounds)
 
 
 def test_the_ledger_sums_to_rho_and_every_entry_costs_what_it_says():
@@ -116,11 +126,11 @@ def test_the_tree_joins_what_depends():
     assert set().union(*chosen) == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("method", ["mst", "aim"])
+@pytest.mark.parametrize("method", FITTERS)
 def test_with_much_budget_records_are_near_the_truth(method):
     data = dependent()
     measured = by_method(method, Fraction(50), data=data)
-    drawn = synthesize_graphical(measured, 300, len(data.codes), seed=1)
+    drawn = synthesize_chosen(measured, FITTERS[method], 300, len(data.codes), seed=1)
     errors = [k_way_error(data.codes, drawn.codes, DOMAIN.sizes, k) for k in (1, 2)]
     independent = np.stack(
         [np.random.default_rng(i).permutation(data.codes[:, i]) for i in range(4)], axis=1
@@ -136,8 +146,8 @@ def test_a_fit_without_noise_has_the_marginals_it_was_given():
     size, targets = targets_of_marginals(measured)
     assert size == pytest.approx(len(data.codes), abs=0.01)
     model = fit_model(DOMAIN.sizes, targets, 2000)
-    for each in targets:
-        assert np.abs(model.marginal(each) - data.marginal(each) / size).sum() < 0.002
+    for each, found in zip(targets, model.marginals(targets), strict=True):
+        assert np.abs(found - data.marginal(each) / size).sum() < 0.002
 
 
 def test_large_models_are_no_candidates():
@@ -160,17 +170,17 @@ def test_what_is_said_of_a_selection_does_not_tell_how_many_draws_it_took():
     assert {selected.n_candidates for selected in measured.selections} == {14}
 
 
-@pytest.mark.parametrize("method", ["mst", "aim"])
+@pytest.mark.parametrize("method", FITTERS)
 def test_nobody_at_all_still_ends(method):
     empty = Records(DOMAIN, np.zeros((0, 4), np.int64))
     measured = by_method(method, Fraction(1, 100), data=empty)
     assert measured.rho == Fraction(1, 100)
-    assert len(synthesize_graphical(measured, 5, 10, seed=1).codes) == 10
+    assert len(synthesize_chosen(measured, FITTERS[method], 5, 10, seed=1).codes) == 10
 
 
 def test_the_same_key_and_seed_give_the_same_records():
     first, second = (
-        synthesize_graphical(by_method("aim"), 30, 500, seed=4).codes for _ in range(2)
+        synthesize_chosen(by_method("aim"), fit_model, 30, 500, seed=4).codes for _ in range(2)
     )
     assert np.array_equal(first, second)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from das.synthesis.measure import (
     measure_strata,
     plan_pairs,
 )
-from das.synthesis.mixture import Fit
+from das.synthesis.mixture import Fit, fit_products
 from das.synthesis.records import Domain, Records
 from das.synthesis.strata import (
     Block,
@@ -182,6 +183,17 @@ def test_strata_of_selected_marginals_keep_what_is_their_own_and_shrink_what_is_
         drawn_distance += np.abs(made / made.sum() - true / true.sum()).sum()
     assert drawn_distance < (0.6 if is_alike else 0.8) * measured_distance
     assert len(synthesize_strata(chosen(records(0), Fraction(1)), SMALL, 20, 1).codes) == 20
+
+
+def test_mixtures_of_selected_marginals_keep_what_strata_have_of_their_own():
+    data = records(6000)
+    fitter = partial(fit_products, fit=Fit(20, starts=2))
+    drawn = synthesize_strata(chosen(data, Fraction(10)), Fit(steps=60), 6000, 3, fitter)
+    true, made = (each.marginal((0, 2, 1, 3))[:, :2] for each in (data, drawn))
+    means = true.sum((0, 1)) / true.sum()
+    inside = [each / each.sum((2, 3), keepdims=True) for each in (true, made)]
+    assert np.abs(inside[1] - inside[0]).sum((2, 3)).max() < 0.15
+    assert np.abs(means - inside[0]).sum((2, 3)).max() > 0.3
 
 
 def test_the_noise_of_strata_does_not_depend_on_their_true_sizes():

@@ -19,12 +19,14 @@ from das.synthesis.adaptive import measure_tree
 from das.synthesis.measure import Spending, measure_marginals, merge_rare
 from das.synthesis.mixture import (
     Fit,
-    Loss,
+    MarginalLoss,
     Mixture,
+    PairLoss,
     draw_records,
     fit_mixture,
     synthesize,
 )
+from das.synthesis.model import Target
 from das.synthesis.records import Domain, Merging, Records, unmerge
 from das.synthesis.targets import (
     residual_block,
@@ -205,7 +207,7 @@ def test_the_gradient_is_that_of_the_loss():
     goal += goal.T
     weight[:2, 2:] = weight[2:, :2] = 0.7
     shares, own = np.concatenate([rng.dirichlet(np.ones(size)) for size in sizes]), np.full(5, 0.3)
-    loss = Loss(sizes, np.array([0, 2]), goal, weight, shares, own)
+    loss = PairLoss(sizes, np.array([0, 2]), shares, goal, weight, own)
 
     def value(scores):
         weights = np.exp(scores)
@@ -217,12 +219,48 @@ def test_the_gradient_is_that_of_the_loss():
 
     scores = rng.normal(0, 1, (5, 4))
     exact = loss.gradient(loss.normalized(scores)) / 4
+    assert exact == pytest.approx(numeric_gradient(value, scores), abs=2e-6)
+
+
+def numeric_gradient(value, scores):
+    """By central differences."""
     numeric = np.zeros_like(scores)
     for index in np.ndindex(scores.shape):
         step = np.zeros_like(scores)
         step[index] = 1e-5
         numeric[index] = (value(scores + step) - value(scores - step)) / 2e-5
-    assert exact == pytest.approx(numeric, abs=2e-6)
+    return numeric
+
+
+def test_the_gradient_of_marginals_is_that_of_their_loss():
+    rng = np.random.default_rng(8)
+    sets = [(0,), (1,), (2,), (3,), (0, 2), (0, 1, 3)]
+    targets = {}
+    for each in sets:
+        shape = [DOMAIN.sizes[i] for i in each]
+        targets[each] = Target(rng.random(shape), rng.random(shape) + 0.1)
+    loss = MarginalLoss.of(DOMAIN.sizes, targets)
+    largest = max(target.weight.max() for target in targets.values())
+
+    def value(scores):
+        fitted = loss.mixture(loss.normalized(scores))
+        errors = {each: shares_of(fitted, each) - targets[each].shares for each in sets}
+        return sum((targets[s].weight * e**2).sum() for s, e in errors.items()) / largest
+
+    scores = rng.normal(0, 1, (sum(DOMAIN.sizes), 5))
+    exact = loss.gradient(loss.normalized(scores)) * 2 / 5
+    assert exact == pytest.approx(numeric_gradient(value, scores), abs=2e-6)
+
+
+def test_marginals_given_levels_are_those_of_the_joint_distribution_there():
+    rng = np.random.default_rng(4)
+    mixture = Mixture(tuple(rng.dirichlet(np.ones(size), 5) for size in DOMAIN.sizes))
+    joint = shares_of(mixture, (0, 1, 2, 3))
+    whole, pair = mixture.marginals([(0, 1, 2, 3), (0, 2)])
+    assert whole == pytest.approx(joint)
+    assert pair == pytest.approx(joint.sum((1, 3)))
+    (there,) = mixture.marginals([(0, 2)], {1: 2, 3: 1})
+    assert there == pytest.approx(joint[:, 2, :, 1] / joint[:, 2, :, 1].sum())
 
 
 def test_a_fit_is_the_same_on_every_processor():
@@ -252,7 +290,7 @@ def test_drawn_records_follow_the_mixture(most_cells, monkeypatch):
     monkeypatch.setattr("das.synthesis.mixture._MOST_CELLS", most_cells)
     rng = np.random.default_rng(3)
     domain = Domain(("a", "b"), (3, 2))
-    mixture = Mixture(domain, tuple(rng.dirichlet(np.ones(size), 5) for size in domain.sizes))
+    mixture = Mixture(tuple(rng.dirichlet(np.ones(size), 5) for size in domain.sizes))
     merging = Merging((np.arange(3), np.arange(2)), (3, 2))
     drawn = draw_records(mixture, merging, domain, 20_000, rng)
     for kept in ((0,), (1,), (0, 1)):
@@ -266,7 +304,7 @@ def test_of_few_cells_every_expected_number_is_rounded_up_or_down(n):
     rng = np.random.default_rng(n)
     sizes = (3, 2, 4, 5)
     domain = Domain(("a", "b", "c", "d"), sizes)
-    mixture = Mixture(domain, tuple(rng.dirichlet(np.full(size, 0.3), 6) for size in sizes))
+    mixture = Mixture(tuple(rng.dirichlet(np.full(size, 0.3), 6) for size in sizes))
     merging = Merging(tuple(np.arange(size) for size in sizes), sizes)
     drawn = draw_records(mixture, merging, domain, n, rng)
     assert len(drawn.codes) == n
@@ -280,10 +318,12 @@ def test_of_few_cells_every_expected_number_is_rounded_up_or_down(n):
 
 
 def test_too_many_records_are_refused():
-    mixture = Mixture(Domain(("a",), (2,)), (np.full((1, 2), 0.5),))
+    mixture = Mixture((np.full((1, 2), 0.5),))
     merging = Merging((np.arange(2),), (2,))
     with pytest.raises(SchemaError):
-        draw_records(mixture, merging, mixture.domain, (1 << 24) + 1, np.random.default_rng(1))
+        draw_records(
+            mixture, merging, Domain(("a",), (2,)), (1 << 24) + 1, np.random.default_rng(1)
+        )
 
 
 def test_the_same_seed_draws_the_same_records():
