@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ def sensitivity(query: Query, neighbors: Neighbors, norm: Norm) -> Fraction:
     return Fraction(measure(query, neighbors))
 
 
+@lru_cache(maxsize=1024)
 def l2_sensitivity_sq(query: Query, neighbors: Neighbors) -> int:
     """Return the squared L2 sensitivity of a query evaluated in every geounit of a geolevel.
 

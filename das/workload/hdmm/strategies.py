@@ -371,17 +371,3 @@ def list_hdmm(workload: Workload) -> list[HdmmStrategy]:
     if len(workload.attributes) <= MOST_ATTRIBUTES:
         strategies.append(optimize_marginals(workload))
     return strategies
-
-
-def optimize_hdmm(workload: Workload) -> HdmmStrategy:
-    """Return the strategy of least error among the three families.
-
-    Args:
-      workload: Marginals with weights; those of weight 0 are not planned for.
-
-    >>> sizes = {"sex": 2, "race": 6, "tenure": 4}
-    >>> plain = [AttributeWorkload.identity(name, size) for name, size in sizes.items()]
-    >>> type(optimize_hdmm(Workload.k_way(plain, range(3)))).__name__
-    'MarginalsStrategy'
-    """
-    return min(list_hdmm(workload), key=lambda strategy: strategy.error)

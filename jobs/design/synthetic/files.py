@@ -64,7 +64,6 @@ class NationFiles(AbstractContextManager["NationFiles"]):
     def _tables(self, blocks: Blocks) -> dict[str, pa.Table]:
         """Return the tables of a tract, by name of folder or file."""
         codes, spec = blocks.geocodes, self._spec
-        aian, place = _lies_in(codes)
         types = dict(zip(self._units[2:], blocks.facilities.T, strict=True))
         listed = {"geocode": codes, "housing_units": blocks.housing_units.sum(axis=1)}
         listed |= {f"gq_{name}": numbers for name, numbers in types.items()}
@@ -72,7 +71,7 @@ class NationFiles(AbstractContextManager["NationFiles"]):
             listed["census_geocode"] = [*blocks.census_geocodes]
         occupancy = dict(zip(self._units[:2], blocks.housing_units.T, strict=True))
         tables = {
-            "geounits": pa.table(listed | {"aian": aian, "place": place}),
+            "geounits": pa.table(listed | lies_in(codes)),
             "units": pa.table({"geocode": codes} | occupancy | types),
             spec.format: FORMATS[spec.format](blocks, self._schema),
         }
@@ -127,8 +126,8 @@ class GrowingTable(AbstractContextManager["GrowingTable"]):
             self._writer.write_table(table)
 
 
-def _lies_in(geocodes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return invented codes of tribal areas and of places, "" for none.
+def lies_in(geocodes: Sequence[str]) -> dict[str, list[str]]:
+    """Invent the columns `aian` and `place`: codes of tribal areas and of places, "" for none.
 
     In half of the counties a sixth of the block groups lies in a tribal area. A place covers most
     of three in four neighboring tracts, and some blocks of adjacent tracts.
@@ -141,7 +140,7 @@ def _lies_in(geocodes: Sequence[str]) -> tuple[list[str], list[str]]:
         number = int(code[5:11]) if code[5:11].isdigit() else crc32(code[:11].encode())
         tract = number + (crc32(code.encode()) % 8 == 0)
         place.append("" if tract % 4 == 0 else f"{county}{tract // 4}")
-    return aian, place
+    return {"aian": aian, "place": place}
 
 
 def _labels(cells: IntArray, schema: Schema) -> dict[str, pa.DictionaryArray]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from das.errors import ConfigError
 from jobs.design.folders import refuse_full
 from jobs.design.requests import GenerateSpec
-from jobs.design.synthetic.files import FORMATS, GrowingTable, check_spec
+from jobs.design.synthetic.files import FORMATS, GrowingTable, check_spec, lies_in
 from jobs.design.synthetic.invented import PERSONS, Inventor, choices_of
 from jobs.design.synthetic.nation import block_geocodes
 from jobs.pipeline.confidential.look import look_at
@@ -59,7 +59,7 @@ def invent_persons(spec: GenerateSpec, out: Path) -> dict[str, int | str | bool]
     with writing(out):
         data.mkdir(parents=True, exist_ok=True)
         with GrowingTable(geounits) as file:
-            file.write(pa.table({"geocode": pa.array(leaves, pa.string())}))
+            file.write(pa.table({"geocode": pa.array(leaves, pa.string())} | lies_in(leaves)))
         with GrowingTable(data / "part-00000.parquet") as file:
             for drawn in inventor.draw_all(leaves):
                 persons += len(drawn.rows)

@@ -19,12 +19,14 @@ from das.mechanisms.noise import add_noise
 from das.workload.bounds import minimize_over_all_strategies
 from das.workload.certify import certify
 from das.workload.choices import LossKind, Method
+from das.workload.one_dimensional import minimize_total_variance
 from das.workload.plan import plan_workload
+from das.workload.residual.plan import ResidualPlan
 from das.workload.residual.total_variance import minimize_noise
 from das.workload.workload import AttributeWorkload, BaseKind, Workload
 from tests.builders.residual_plans import oblique_basis
 from tests.builders.streams import stream
-from tests.unit.das.workload.dense import marginal_matrix
+from tests.unit.das.workload.dense import marginal_matrix, strategy_matrix, workload_gram
 
 
 def numeric(name):
@@ -106,6 +108,39 @@ def test_no_other_weights_of_the_totals_are_better():
             for each, weight in zip(attributes, weights, strict=True)
         )
         assert workload.weights @ minimize_noise(workload, bases).total_variances() >= best
+
+
+@pytest.mark.parametrize(
+    ("kind", "stacked", "separate", "optimum"),
+    [(BaseKind.RANGES, 1.899, 1.799, 1.678), (BaseKind.PREFIX, 1.653, 1.679, 1.530)],
+)
+def test_what_one_stacked_basis_costs(kind, stacked, separate, optimum):
+    """Sums of eight ages by sex, single ages by region; the error is that of these answers alone."""
+    ages = [AttributeWorkload("age", kind, 8), AttributeWorkload.identity("age", 8)]
+    sex, region = AttributeWorkload.identity("sex", 2), AttributeWorkload.identity("region", 4)
+    both = AttributeWorkload.from_matrix("age", np.concatenate([age.matrix for age in ages]))
+    tables = [("age", "sex"), ("age", "region")]
+    gram = sum(
+        workload_gram(Workload.of_marginals([age, sex, region], [table]))
+        for age, table in zip(ages, tables, strict=True)
+    )
+    plan = plan_workload(Workload.of_marginals([both, sex, region], tables), Method.ORP)
+    assert isinstance(plan.strategy, ResidualPlan)
+    rows = strategy_matrix(plan.strategy)
+    alone = [
+        plan_workload(Workload.of_marginals([age, other], [("age", other.name)]))
+        for age, other in zip(ages, (sex, region), strict=True)
+    ]
+    errors = [
+        np.trace(gram @ np.linalg.pinv(rows.T @ rows)) * (rows**2).sum(axis=0).max(),
+        # Shares of the budget as the roots of the errors: see UnionStrategy.shares.
+        sum(certify(one).root_mean_square_error * one.workload.sizes.sum() ** 0.5 for one in alone)
+        ** 2,
+        minimize_total_variance(gram, gap=1e-4).bound,
+    ]
+    answers = ages[0].n_rows * sex.size + ages[1].n_rows * region.size
+    found = np.sqrt(np.array(errors) / answers)
+    assert found == pytest.approx([stacked, separate, optimum], abs=1e-3)
 
 
 @pytest.mark.parametrize("method", [Method.HDMM, Method.ORP])

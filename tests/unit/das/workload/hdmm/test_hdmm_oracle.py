@@ -14,7 +14,7 @@ from das.workload.bounds import dual_bound, minimize_over_all_strategies, svd_bo
 from das.workload.hdmm.marginals import optimize_marginals
 from das.workload.hdmm.strategies import (
     UnionStrategy,
-    optimize_hdmm,
+    list_hdmm,
     optimize_kronecker,
     optimize_union,
 )
@@ -130,7 +130,7 @@ def test_table_8_the_best_family(name):
     for ways in ["1", "2", "3", "<=3"]:
         workload = orders(data_set(name), ways)
         published = TABLE_8[name][ways]
-        found = root_mean_square(optimize_hdmm(workload).error, workload)
+        found = root_mean_square(min(each.error for each in list_hdmm(workload)), workload)
         assert published * 0.99 <= found <= published + 5.1e-4
 
 
@@ -215,4 +215,4 @@ def test_the_optimum_over_all_matrix_mechanisms(size, n_attributes, ways, bound,
     assert root_mean_square(found.value, workload) == pytest.approx(optimum, abs=5.1e-4)
     gram = workload_gram(workload)
     assert dual_bound(gram, found.cell_weights) <= found.value
-    assert optimize_hdmm(workload).error >= found.bound * (1 - 1e-9)
+    assert min(each.error for each in list_hdmm(workload)) >= found.bound * (1 - 1e-9)

@@ -128,6 +128,7 @@ def shipped(folder: str) -> list[Path]:
 
 
 SIZES = {
+    "aiansf": 5_712_768,
     "block16": 16,
     "census1940": 44_544,
     "dhc_households": 1_578_528,
@@ -142,6 +143,7 @@ SIZES = {
     "pl94_cvap": 4032,
     "pl94_tables": 252,
     "residents": 144,
+    "sf2": 7_383_168,
     "toy": 6,
     "units": 9,
 }
