@@ -17,7 +17,7 @@ from jobs.pipeline.config.load import load_run
 from jobs.pipeline.config.mistakes import refuse_unknown
 from jobs.pipeline.config.models.values import GeocodeTable
 from jobs.pipeline.config.runnable import require_runnable
-from jobs.pipeline.config.yaml_file import read_nodes
+from jobs.pipeline.config.yaml_file import root_node
 from jobs.pipeline.storage.files import writing
 from jobs.pipeline.storage.place import Place
 from jobs.pipeline.storage.stores.store import OWNER_ONLY
@@ -103,7 +103,7 @@ def _place_of(run_file: Path) -> tuple[int, int]:
     Raises:
       ConfigError: The products are not indented lines.
     """
-    document: Any = read_nodes(run_file)[1]
+    document: Any = root_node(run_file)
     for key, value in document.value:
         if key.value == "products" and not (document.flow_style or value.flow_style):
             return key.end_mark.line + 1, value.value[0][0].start_mark.column

@@ -54,14 +54,14 @@ def read_map(path: Place) -> dict[Any, Any]:
         value, or occurs twice in a map; or people and YAML read a value differently: 010, 1:30,
         0b11, 1_000, a date, a tag, more than 100 digits.
     """
-    node = _root_node(path)
+    node = root_node(path)
     document = None if node is None else _Reader(path).value(node, 1)
     if not isinstance(document, dict):
         raise ConfigError(str(path), "must be a map of keys", got=type(document).__name__)
     return document
 
 
-def _root_node(path: Place) -> yaml.Node | None:
+def root_node(path: Place) -> yaml.Node | None:
     """Read a YAML file as nodes with their positions in the text; None for an empty file.
 
     Raises:
