@@ -200,7 +200,8 @@ class ReleaseLayout:
 
     def is_own(self, path: Place) -> bool:
         """Return whether a path in this folder lies outside of the products within it."""
-        return self.is_product or not lies_in(path, products_folder(self.root))
+        products = (self.shared / folder for folder in self.folders.values())
+        return self.is_product or not any(lies_in(path, product) for product in products)
 
     def measured_part(self, part: str) -> Place:
         """Return the dataset of noisy measurements of a part of a survey."""

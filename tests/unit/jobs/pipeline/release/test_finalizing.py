@@ -96,5 +96,5 @@ def test_the_field_that_differs_is_named(stated, again, field):
     assert found[0] == field
 
 
-def test_statements_of_later_versions_and_last_bits_may_differ():
-    assert _difference({"rho": 0.1 + 0.2}, {"rho": 0.3, "mu_gdp": 1.0}, ()) is None
+def test_last_bits_may_differ():
+    assert _difference({"rho": 0.1 + 0.2}, {"rho": 0.3}, ()) is None
