@@ -1,7 +1,7 @@
 """Factor: one attribute's part of a query, an integer matrix with one label per row.
 
-The factors of partition queries are cached, since a plan uses the same factors many times. A shared
-object is sent to a Spark worker only once.
+The factors of partition queries are cached, since a plan uses the same factors many times. A task
+receives the row of each level, not the matrix: that of 1,539 tribes has 19 MB.
 """
 
 from __future__ import annotations
@@ -51,6 +51,12 @@ class Factor:
         object.__setattr__(self, "matrix", matrix)
         if matrix.ndim != 2 or matrix.size == 0 or len(self.labels) != matrix.shape[0]:
             raise SchemaError("factor", "needs a matrix with one label per row", got=matrix.shape)
+
+    def __reduce__(self) -> tuple[Callable[..., Factor], tuple[object, ...]]:
+        """Pickle without cached results, and partitions as cached factors of the other process."""
+        if self.kind is FactorKind.GENERAL:
+            return Factor, (self.matrix, self.labels)
+        return partition, (self.labels, tuple(self.codes.tolist()))
 
     @cached_property
     def kind(self) -> FactorKind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -395,3 +396,16 @@ def test_answers_of_thousands_of_cells_never_form_the_kronecker_product():
     expected = 16 * below - below.sum(2, keepdims=True)
     assert np.array_equal(answers, expected.reshape(4, -1))
     assert peak < 20 * answers.nbytes < query.size * query.n_cells * 8 / 50
+
+
+def test_a_factor_is_sent_without_its_matrix():
+    """A task gets 16 bytes a level, not the square of the levels, and no cached results."""
+    levels = tuple(f"level_{number}" for number in range(500))
+    for factor in (identity(levels), total(levels), partition(("odd", "even"), (0, 1) * 250)):
+        assert factor.gram.size == 500**2
+        sent = pickle.dumps(factor)
+        assert len(sent) < 25 * 500
+        assert np.array_equal(pickle.loads(sent).matrix, factor.matrix)
+        assert pickle.loads(sent).labels == factor.labels
+    general = prefix(levels[:3])
+    assert np.array_equal(pickle.loads(pickle.dumps(general)).matrix, general.matrix)
