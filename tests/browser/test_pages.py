@@ -87,6 +87,7 @@ def test_charts_are_one_panel_a_row_on_a_phone(browser: Browser, pages: Pages, k
 
 def test_the_first_column_stays_on_a_phone(browser: Browser, pages: Pages) -> None:
     page = browser.open(pages.path("report"), width=400)
+    page.wait("document.querySelector('.sideways') !== null")  # sizes are observed a frame later
     places = page.evaluate(
         """(() => {
           const table = document.getElementById("budget-table-table"), scroll = table.closest(".scroll");
