@@ -32,7 +32,7 @@ from jobs.pipeline.storage.place import Place, remove_tree
 from jobs.pipeline.tasks.executor import LocalTasks, Tasks
 
 # A run makes one replicate of `_LEAVES` leaves or more, of smaller releases up to `_REPLICATES`; of
-# larger releases it solves the families of about so many leaves. Intervals took 27, 17 and 16 %
+# larger releases it solves the families of about so many leaves. Intervals took 22, 17 and 16 %
 # more core seconds in `das run` of conf/run/ri-2010.yaml with 4,714, 25,181 and 100,724 blocks.
 _LEAVES = 30_000
 _REPLICATES = 3
