@@ -32,6 +32,7 @@ from bench.accuracy import (
     ratio_of,
     resolve,
 )
+from bench.redistricting import BEFORE
 from jobs.pipeline.run import do_stages, open_job
 from jobs.pipeline.tasks.batches import Sizing
 from jobs.pipeline.tasks.executor import LocalTasks
@@ -39,7 +40,6 @@ from jobs.pipeline.tasks.progress import Reporter
 from tests.checkout import ROOT
 
 SHIPPED = ROOT / "conf" / "allocation" / "block16-optimised-state.yaml"
-STAGES = ("plan", "read", "resolve_constraints", "reserve_budget", "measure", "estimate", "solve")
 ANSWERS = {"total": "total", "votingage": "votingage", "ethnicity_race": "ethnicity_race"}
 ANSWERS |= {"detailed": "cells"}  # table of the planner -> answer of `errors`
 ROUNDS = 2
@@ -57,7 +57,7 @@ def released(state: str, allocation: Path, seeds: Iterable[int]) -> Places:
             resolved = resolve(blocks_of(state, DATA), "optimised", seed, out, allocation)
             quiet, tasks = Reporter(quiet=True), LocalTasks(Sizing(1))
             with open_job(resolved, quiet, tasks=tasks) as job:
-                do_stages(job, STAGES)
+                do_stages(job, (*BEFORE, "solve"))
             for geolevel, of_answer in errors(resolved).items():
                 for table, answer in ANSWERS.items():
                     if answer in of_answer:

@@ -71,13 +71,13 @@ class IntervalKind:
         """
         uncertain = int((errors > 0).sum())
         factor = normal_factor(self.confidence)
-        if self.simultaneous and self.positive:
-            factor = positive_simultaneous_factor(self.confidence, uncertain)
-        elif self.simultaneous:
-            factor = simultaneous_factor(self.confidence, uncertain, min(uncertain, rank))
         if definition is Definition.PURE:
             answers = max(1, uncertain) if self.simultaneous else 1
             factor = two_sided_factor((1 - self.confidence) / answers, definition)
+        elif self.simultaneous and self.positive:
+            factor = positive_simultaneous_factor(self.confidence, uncertain)
+        elif self.simultaneous:
+            factor = simultaneous_factor(self.confidence, uncertain, min(uncertain, rank))
         if not self.positive:
             return central_intervals(estimates, errors, factor)
         ends = positive_intervals(estimates - least, errors, factor)

@@ -222,7 +222,7 @@ def _own_replicates(job: Job) -> tuple[int, dict[Asked, Compared]]:
     count = max(1, min(_REPLICATES, _LEAVES // leaves))
     needs_all = len(products) > 1 or products[0].plan.off_spine  # add up or bind all leaves
     share = 1.0 if needs_all else min(1.0, _LEAVES / leaves)
-    room, sizing = job.out / "replicating", job.tasks.sizing
+    room = job.out / "replicating"
 
     def compared(tasks: Tasks, number: int) -> dict[Asked, Compared]:
         place = room / f"{number}-{uuid.uuid4().hex}"  # apart from a retried task's
@@ -237,7 +237,7 @@ def _own_replicates(job: Job) -> tuple[int, dict[Asked, Compared]]:
     try:
         if count == 1:
             return 1, compared(job.tasks, 1)
-        task = partial(compared, LocalTasks(sizing))
+        task = partial(compared, LocalTasks(job.tasks.sizing))
         parts = job.tasks.run("replicates", range(1, count + 1), task)
         return count, {one: add_compared([part[one] for part in parts]) for one in parts[0]}
     finally:
